@@ -31,7 +31,7 @@ static tw_ip_comm_t *comm_find(ncclComm_t nccl)
     return NULL;
 }
 
-static tw_ip_comm_t *comm_create(ncclComm_t nccl)
+static tw_ip_comm_t *comms_create(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = calloc(1, sizeof(*comm));
 
@@ -56,7 +56,7 @@ tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
     (void)pthread_mutex_lock(&table_lock);
     comm = comm_find(nccl);
     if (!comm) {
-        comm = comm_create(nccl);
+        comm = comms_create(nccl);
     }
     if (comm) {
         comm->n_users++;

@@ -15,7 +15,8 @@ static tw_device_layer_t layer_of(const tw_device_model_t *m, size_t unit, int t
                                .y_stride = out};
 }
 
-static tw_device_norm_t norm_of(const tw_device_model_t *m, size_t unit, int tensor, float *mean, float *rstd)
+static tw_device_norm_t gpt2_norm_of(const tw_device_model_t *m, size_t unit, int tensor, float *mean,
+                                     float *rstd)
 {
     return (tw_device_norm_t){.gamma = tw_device_weight(m, unit, tensor),
                               .beta = tw_device_weight(m, unit, tensor + 1),
@@ -35,8 +36,8 @@ typedef struct block {
 static block_t device_gpt2_block_of(const tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved)
 {
     size_t c = m->model.config.n_embd;
-    return (block_t){.norm_1 = norm_of(m, unit, TW_GPT2_LN_1_W, saved->mean_1, saved->rstd_1),
-                     .norm_2 = norm_of(m, unit, TW_GPT2_LN_2_W, saved->mean_2, saved->rstd_2),
+    return (block_t){.norm_1 = gpt2_norm_of(m, unit, TW_GPT2_LN_1_W, saved->mean_1, saved->rstd_1),
+                     .norm_2 = gpt2_norm_of(m, unit, TW_GPT2_LN_2_W, saved->mean_2, saved->rstd_2),
                      .qkv = layer_of(m, unit, TW_GPT2_QKV_W, c, 3 * c),
                      .projection = layer_of(m, unit, TW_GPT2_ATTN_PROJ_W, c, c),
                      .fc = layer_of(m, unit, TW_GPT2_FC_W, c, 4 * c),

@@ -9,7 +9,7 @@ tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *
 }
 
 /** (in,out) after its transposition if need be; or that transposed. */
-static tw_device_factor_t weight_of(const tw_device_layer_t *layer, int transposed)
+static tw_device_factor_t layer_weight_of(const tw_device_layer_t *layer, int transposed)
 {
     return (tw_device_factor_t){.at = layer->weight,
                                 .stride = layer->is_out_in ? layer->in : layer->out,
@@ -20,7 +20,7 @@ tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y)
 {
     return tw_device_multiply(m, &(tw_device_product_t){.a = {.at = x, .stride = layer->in},
-                                                        .b = weight_of(layer, 0),
+                                                        .b = layer_weight_of(layer, 0),
                                                         .c = c,
                                                         .d = y,
                                                         .type = m->type,
@@ -68,7 +68,7 @@ tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer
         TW_TRY(backward_bias(m, layer, dy));
     }
     return tw_device_multiply(m, &(tw_device_product_t){.a = {.at = dy, .stride = layer->y_stride},
-                                                        .b = weight_of(layer, 1),
+                                                        .b = layer_weight_of(layer, 1),
                                                         .c = accumulate ? dx : NULL,
                                                         .d = dx,
                                                         .type = m->type,

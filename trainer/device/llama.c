@@ -24,7 +24,7 @@ static block_t device_llama_block_of(tw_device_model_t *m, size_t unit, const tw
 }
 
 /** NULL: the family has none. */
-static const tw_values_t *weight_of(const block_t *b, int tensor)
+static const tw_values_t *llama_weight_of(const block_t *b, int tensor)
 {
     return b->places[tensor] >= 0 ? tw_device_weight(b->m, b->unit, b->places[tensor]) : NULL;
 }
@@ -36,7 +36,7 @@ static float *grad_of(const block_t *b, int tensor)
 
 static tw_device_layer_t layer_of(const block_t *b, int tensor, size_t in, size_t out)
 {
-    return (tw_device_layer_t){.weight = weight_of(b, tensor),
+    return (tw_device_layer_t){.weight = llama_weight_of(b, tensor),
                                .d_weight = grad_of(b, tensor),
                                .n = b->sizes.n,
                                .in = in,
@@ -45,9 +45,10 @@ static tw_device_layer_t layer_of(const block_t *b, int tensor, size_t in, size_
                                .is_out_in = 1};
 }
 
-static tw_device_norm_t norm_of(const block_t *b, int tensor, float *rstd)
+static tw_device_norm_t llama_norm_of(const block_t *b, int tensor, float *rstd)
 {
-    return (tw_device_norm_t){.gamma = weight_of(b, tensor), .d_gamma = grad_of(b, tensor), .rstd = rstd};
+    return (tw_device_norm_t){
+        .gamma = llama_weight_of(b, tensor), .d_gamma = grad_of(b, tensor), .rstd = rstd};
 }
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
@@ -65,7 +66,7 @@ static projection_t projection_of(const block_t *b, int which)
     const size_t q = b->sizes.q, kv = b->sizes.kv, at[] = {0, q, q + kv};
     projection_t projection = {.layer = layer_of(b, tensors[which], b->sizes.c, which == 0 ? q : kv),
                                .at = at[which]};
-    projection.layer.bias = weight_of(b, biases[which]);
+    projection.layer.bias = llama_weight_of(b, biases[which]);
     projection.layer.d_bias = grad_of(b, biases[which]);
     projection.layer.y_stride = b->sizes.qkv;
     return projection;
@@ -97,7 +98,7 @@ static tw_status_t qkv_backward(const block_t *b)
 static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 {
     tw_cuda_heads_t heads = tw_device_heads_args(&b->sizes, &b->m->model.config, is_k);
-    heads.gamma = weight_of(b, is_k ? TW_LLAMA_K_NORM : TW_LLAMA_Q_NORM);
+    heads.gamma = llama_weight_of(b, is_k ? TW_LLAMA_K_NORM : TW_LLAMA_Q_NORM);
     heads.cosines = b->scratch->cosines;
     heads.sines = b->scratch->sines;
     heads.x = tw_device_at(b->m, b->saved.qkv, is_k ? b->sizes.q : 0);
@@ -131,7 +132,7 @@ static tw_status_t turn_backward(const block_t *b)
 static tw_device_layer_t o_layer(const block_t *b)
 {
     tw_device_layer_t layer = layer_of(b, TW_LLAMA_O, b->sizes.q, b->sizes.c);
-    layer.bias = weight_of(b, TW_LLAMA_O_BIAS);
+    layer.bias = llama_weight_of(b, TW_LLAMA_O_BIAS);
     layer.d_bias = grad_of(b, TW_LLAMA_O_BIAS);
     return layer;
 }
@@ -156,7 +157,7 @@ static tw_status_t swiglu(const block_t *b)
 /** Computes middle = x + attention(norm(x)). */
 static tw_status_t device_llama_attention_forward(const block_t *b, const tw_values_t *x)
 {
-    const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
+    const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
     const tw_device_layer_t o = o_layer(b);
     TW_TRY(tw_device_norm_forward(b->m, &norm, x, b->scratch->norm));
     TW_TRY(qkv_forward(b));
@@ -168,7 +169,7 @@ static tw_status_t device_llama_attention_forward(const block_t *b, const tw_val
 /** Computes y = middle + mlp(norm(middle)). */
 static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
 {
-    const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
+    const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
     const tw_device_layer_t gate = wide_layer(b, TW_LLAMA_GATE), up = wide_layer(b, TW_LLAMA_UP),
                             down = down_layer(b);
     TW_TRY(tw_device_norm_forward(b->m, &norm, b->saved.middle, b->scratch->norm));
@@ -182,7 +183,7 @@ static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
 static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
-    const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
+    const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
     const tw_device_layer_t gate = wide_layer(b, TW_LLAMA_GATE), up = wide_layer(b, TW_LLAMA_UP),
                             down = down_layer(b);
     TW_TRY(swiglu(b));
@@ -200,7 +201,7 @@ static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 static tw_status_t device_llama_attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
-    const tw_device_norm_t norm = norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
+    const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
     const tw_device_layer_t o = o_layer(b);
     TW_TRY(tw_device_layer_backward(b->m, &o, b->saved.attended, d, 0, s->d_attended));
     TW_TRY(device_llama_turn(b));

@@ -86,7 +86,8 @@ static void linear_backward(const block_t *block, layer_t layer, const float *x,
 }
 
 /** The norm of x whose gamma is tensor `weight`, and beta the next. */
-static tw_model_norm_t norm_of(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
+static tw_model_norm_t gpt2_norm_of(const block_t *block, int weight, const float *x,
+                                    tw_model_norm_stats_t stats)
 {
     return (tw_model_norm_t){.x = x,
                              .gamma = gamma_of(block, weight),
@@ -97,23 +98,23 @@ static tw_model_norm_t norm_of(const block_t *block, int weight, const float *x,
                              .stats = stats};
 }
 
-static void norm_forward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
+static void gpt2_norm_forward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
 {
-    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_t norm = gpt2_norm_of(block, weight, x, stats);
     tw_spread_norm_forward(block->compute, &norm, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats)
 {
-    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_t norm = gpt2_norm_of(block, weight, x, stats);
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
 /** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
-static void norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
-                          float *d)
+static void gpt2_norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
+                               float *d)
 {
-    const tw_model_norm_t norm = norm_of(block, weight, x, stats);
+    const tw_model_norm_t norm = gpt2_norm_of(block, weight, x, stats);
     const tw_model_norm_gradients_t to = {
         .dx = d, .dgamma = block->grads[weight], .dbeta = block->grads[weight + 1], .accumulate = 1};
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
@@ -124,7 +125,7 @@ static void gpt2_attention_forward(const block_t *block, const float *x)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
-    norm_forward(block, TW_GPT2_LN_1_W, x, saved->ln_1);
+    gpt2_norm_forward(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear(block, (layer_t){TW_GPT2_QKV_W, c, 3 * c}, block->scratch->norm, 0, saved->qkv);
     tw_attention_forward(block->compute, &block->attention, saved->qkv, block->scratch->attention,
                          saved->attended);
@@ -137,7 +138,7 @@ static void gpt2_mlp_forward(const block_t *block, float *y)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
     size_t c = block->c;
-    norm_forward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
+    gpt2_norm_forward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear(block, (layer_t){TW_GPT2_FC_W, c, 4 * c}, block->scratch->norm, 0, saved->hidden);
     tw_spread_gelu_forward(block->compute, saved->hidden, block->n * 4 * c, block->scratch->hidden);
     tw_spread_copy(block->compute, saved->middle, block->n * c, y);
@@ -156,7 +157,7 @@ static void gpt2_mlp_backward(const block_t *block, float *d)
     norm_again(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2);
     linear_backward(block, (layer_t){TW_GPT2_FC_W, c, 4 * c}, scratch->norm, scratch->d_hidden,
                     scratch->d_norm);
-    norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
+    gpt2_norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
 /** d (N,C): the gradient by middle becomes that by x. */
@@ -171,7 +172,7 @@ static void gpt2_attention_backward(const block_t *block, const float *x, float 
                           d_qkv);
     norm_again(block, TW_GPT2_LN_1_W, x, saved->ln_1);
     linear_backward(block, (layer_t){TW_GPT2_QKV_W, c, 3 * c}, scratch->norm, d_qkv, scratch->d_norm);
-    norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);
+    gpt2_norm_backward(block, TW_GPT2_LN_1_W, x, saved->ln_1, d);
 }
 
 void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

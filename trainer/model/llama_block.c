@@ -77,7 +77,7 @@ static tw_layer_t llama_sizes_of(const block_t *block, layer_t layer)
     return (tw_layer_t){block->n, layer.in, layer.out, layer.y_stride, 1};
 }
 
-static const void *weight_of(const block_t *block, layer_t layer)
+static const void *llama_weight_of(const block_t *block, layer_t layer)
 {
     return block->weights[block->places[layer.tensor]];
 }
@@ -96,7 +96,7 @@ static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t o
 /** Computes y = x w' + beta y. */
 static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
 {
-    tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, weight_of(block, layer), beta, y);
+    tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, llama_weight_of(block, layer), beta, y);
 }
 
 /** The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
@@ -107,7 +107,7 @@ static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, t
     if (grad_of(block, layer.tensor)) {
         tw_layer_backward_weight(block->compute, sizes, x, dy, grad_of(block, layer.tensor));
     }
-    tw_layer_backward_input(block->compute, sizes, dy, weight_of(block, layer), beta, dx);
+    tw_layer_backward_input(block->compute, sizes, dy, llama_weight_of(block, layer), beta, dx);
 }
 
 static void llama_bias_forward(const block_t *block, layer_t layer, int tensor, float *y)
@@ -315,7 +315,7 @@ static void turn_backward(const block_t *block)
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-static tw_model_norm_t norm_of(const block_t *block, int tensor, const float *x, float *rstd)
+static tw_model_norm_t llama_norm_of(const block_t *block, int tensor, const float *x, float *rstd)
 {
     return (tw_model_norm_t){.x = x,
                              .gamma = widen(block, tensor, block->c, block->scratch->vector),
@@ -325,22 +325,22 @@ static tw_model_norm_t norm_of(const block_t *block, int tensor, const float *x,
                              .stats.rstd = rstd};
 }
 
-static void norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
+static void llama_norm_forward(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
     tw_spread_norm_forward(block->compute, &norm, block->scratch->norm);
 }
 
 static void norm_again(const block_t *block, int tensor, const float *x, float *rstd)
 {
-    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
 /** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
-static void norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
+static void llama_norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
-    const tw_model_norm_t norm = norm_of(block, tensor, x, rstd);
+    const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
     const tw_model_norm_gradients_t to = {.dx = d, .dgamma = grad_of(block, tensor), .accumulate = 1};
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }
@@ -366,7 +366,7 @@ static layer_t down_layer(const block_t *block)
 static void llama_attention_forward(const block_t *block, const float *x)
 {
     const tw_llama_saved_t *saved = &block->saved;
-    norm_forward(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
+    llama_norm_forward(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_forward(block, saved->qkv);
     llama_turn(block);
     tw_attention_forward(block->compute, &block->attention, block->scratch->qkv, block->scratch->attention,
@@ -383,7 +383,7 @@ static void llama_mlp_forward(const block_t *block, float *y)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
-    norm_forward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
+    llama_norm_forward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2);
     tw_matrix_t norm = input_factor(block, scratch->norm, block->c);
     layer_forward(block, gate_layer(block, TW_LLAMA_GATE), norm, 0.0f, saved->gate);
     layer_forward(block, gate_layer(block, TW_LLAMA_UP), norm, 0.0f, saved->up);
@@ -410,7 +410,7 @@ static void llama_mlp_backward(const block_t *block, float *d)
                    0.0f, scratch->d_norm);
     layer_backward(block, gate_layer(block, TW_LLAMA_UP), norm, output_factor(block, d_up, block->inner),
                    1.0f, scratch->d_norm);
-    norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
+    llama_norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
 /** d (N,C): the gradient by middle becomes that by x. */
@@ -429,7 +429,7 @@ static void llama_attention_backward(const block_t *block, const float *x, float
     turn_backward(block);
     norm_again(block, TW_LLAMA_NORM_1, x, saved->rstd_1);
     qkv_backward(block, scratch->d_qkv, scratch->d_norm);
-    norm_backward(block, TW_LLAMA_NORM_1, x, saved->rstd_1, d);
+    llama_norm_backward(block, TW_LLAMA_NORM_1, x, saved->rstd_1, d);
 }
 
 void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

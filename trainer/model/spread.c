@@ -49,7 +49,7 @@ static tw_model_norm_t norm_rows(const tw_model_norm_t *norm, size_t first, size
     return rows;
 }
 
-static void norm_forward(void *ctx, size_t first, size_t n, int thread)
+static void spread_norm_forward(void *ctx, size_t first, size_t n, int thread)
 {
     const call_t *call = ctx;
     const tw_model_norm_t rows = norm_rows(call->norm, first, n);
@@ -60,7 +60,7 @@ static void norm_forward(void *ctx, size_t first, size_t n, int thread)
 void tw_spread_norm_forward(const tw_compute_t *compute, const tw_model_norm_t *norm, float *y)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .y = y};
-    by_rows(compute, &call, norm_forward);
+    by_rows(compute, &call, spread_norm_forward);
 }
 
 static void norm_apply(void *ctx, size_t first, size_t n, int thread)

@@ -27,7 +27,7 @@ static void init_lists(tw_collnet_comm_t *comm)
     }
 }
 
-static tw_collnet_comm_t *comm_create(int world)
+static tw_collnet_comm_t *collnet_comm_create(int world)
 {
     tw_collnet_comm_t *comm = calloc(1, sizeof(*comm));
     pthread_condattr_t attributes;
@@ -79,7 +79,7 @@ static void log_codec(const tw_collnet_comm_t *comm)
 tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out)
 {
-    tw_collnet_comm_t *comm = comm_create(world);
+    tw_collnet_comm_t *comm = collnet_comm_create(world);
     tw_status_t status;
 
     if (!comm) {

@@ -24,8 +24,8 @@ static const char *token_of(const tw_net_domain_t *domain)
 
 /** A connection to a peer, which is closed where that fails. Takes the use of the domain. traffic_class:
  *  negative: the context's. */
-static tw_status_t comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
-                               tw_net_comm_t **out)
+static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
+                                   tw_net_comm_t **out)
 {
     tw_net_comm_t *comm = calloc(1, sizeof(*comm));
 
@@ -93,7 +93,7 @@ static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_co
 {
     tw_net_domain_t *taken = NULL;
     TW_TRY(tw_net_domain_take(domain->context, (int)(domain - domain->context->domain), &taken));
-    tw_status_t status = comm_create(taken, peer, TW_NET_NO_CLASS, out);
+    tw_status_t status = net_comm_create(taken, peer, TW_NET_NO_CLASS, out);
 
     if (status != TW_OK) {
         tw_net_domain_put(taken);
@@ -216,7 +216,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
         return TW_IN_PROGRESS;
     }
     if (status == TW_OK) { /* the dial's use of the domain becomes the connection's */
-        status = comm_create(dial->domain, peer, traffic_class, out);
+        status = net_comm_create(dial->domain, peer, traffic_class, out);
     }
     if (status != TW_OK) {
         tw_net_domain_put(dial->domain);
