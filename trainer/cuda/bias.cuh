@@ -1,5 +1,5 @@
-/** The gradient of a bias, the sums of columns. Bytes are all that counts: one operation an element. Registers
- *  below 40, no shared memory: eight blocks fill a multiprocessor.
+/** The gradient of a bias, the sums of columns. Bytes are all that counts: one operation an element.
+ *  Registers below 40, no shared memory: eight blocks fill a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once

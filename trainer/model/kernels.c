@@ -213,7 +213,7 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-/** has_vectors: of gamma and beta, too. It is a constant where this is called, and no vector loop asks for it. */
+/** has_vectors: gamma's and beta's gradients, too. It is a constant where this is called, so no loop asks. */
 INLINE void layernorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
                                 const tw_model_norm_gradients_t *to, int has_vectors)
 {
