@@ -169,7 +169,7 @@ static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
 
 /** Encode a block and append it; 0 when it does not fit. */
 static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, size_t block, size_t n,
-                        tw_entropy_entry_t *entry)
+                             tw_entropy_entry_t *entry)
 {
     tw_ecdq_t *ecdq = encoding->ecdq;
     const tw_lossless_walk_t begin_walk = *walk;
