@@ -57,6 +57,8 @@ def test_which_pieces_are_matrices():
     ("int4:block=64,columns", "int4:block=64,columns"),
     ("int8:columns=no,hadamard", "int8:block=2048,hadamard,columns=no"),
     ("lossless", "lossless"),
+    ("ecdq", "ecdq:step=1"),
+    ("ecdq:step=0.5", "ecdq:step=0.5"),
     ({"*.up": "plain"}, "int4:block=32,columns=no;*.up=plain"),
 ])
 def test_text(text, found):
@@ -66,10 +68,13 @@ def test_text(text, found):
 
 def test_wrong_texts():
     def check(_rank):
-        for wrong, match in (("lossless:columns=no", "what loses something"), ("int4:columns=2", "columns=2"),
-                             ("int4:", "not a codec")):
+        for wrong, match in (("lossless:columns=no", "what rounds blocks"), ("int4:columns=2", "columns=2"),
+                             ("ecdq:columns=no", "what rounds blocks"),
+                             ("ecdq:step=1.1", "not a codec"), ("int4:", "not a codec")):
             with pytest.raises(ValueError, match=match):
                 policy.make(grads=wrong)
+        with pytest.raises(ValueError, match="'ecdq' is for gradients"):
+            policy.make(weights="ecdq")
         return policy.make("int8").weights_text() == "int8:block=2048"  # weights have none
 
     assert ranks.run(1, check, backend=None) == [True]

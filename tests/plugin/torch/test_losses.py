@@ -71,6 +71,44 @@ def test_below_the_bounds_nothing_is_said():
         assert "lost, by samples (" in text and "% became 0" in text
 
 
+def test_dithered_integers_lose_the_same_beside_a_large_input():
+    def check(rank):
+        steps(rank, "ecdq", 40)
+        found = thinwire.report()["reduce-scatter"]
+        return found.loss_by_group(), warnings(), found.unquantized
+
+    for found, said, plain in ranks.run(2, check):
+        assert set(found) == {"first", "last"} and said == []
+        assert all(one.zeros == 0 and 0.2 < one.error < 0.4 for one in found.values())
+        assert not set(plain) - {"norms and biases"}
+
+
+def sums(rank, grads, n):
+    """Gradients of one step, n times over, and their mean."""
+    model = nn.Linear(WIDTH, 200, bias=False)
+    torch.manual_seed(0)
+    nn.init.normal_(model.weight)
+    model, found = thinwire.enable(fully_shard(model), "plain", grads, min_bytes=0), []
+    x = torch.randn(64, WIDTH, generator=torch.Generator().manual_seed(rank))
+    for _ in range(n):
+        model(x).square().mean().backward()
+        found.append(model.weight.grad.to_local().clone())
+        model.zero_grad()
+    return found, torch.stack(found).mean(0)
+
+
+def test_dithered_integers_have_errors_with_a_mean_of_0():
+    def check(rank):
+        (exact,), _ = sums(rank, "plain", 1)
+        found, mean = sums(rank, "ecdq", 100)
+        assert not torch.equal(found[0], found[1])  # each step draws other numbers
+        one = sum((each - exact).norm().item() for each in found) / len(found)
+        return one / exact.norm().item(), (mean - exact).norm().item() / one
+
+    for error, left in ranks.run(2, check):
+        assert 0.1 < error < 0.4 and 0.07 < left < 0.14  # a tenth, of 100
+
+
 def test_the_bounds():
     loss = tally.Loss()
     loss.add(100.0, 1.0, 10, 6)
