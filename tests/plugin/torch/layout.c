@@ -77,6 +77,7 @@ static void print_operations(void)
     FIELD(tw_quant_codec_t, scale);
     FIELD(tw_quant_codec_t, round);
     FIELD(tw_quant_codec_t, hadamard);
+    FIELD(tw_quant_codec_t, step);
     SIZE(tw_coll_segment_t);
     FIELD(tw_coll_segment_t, src);
     FIELD(tw_coll_segment_t, dst);
