@@ -131,8 +131,8 @@ const tw_flag_t flag_list[] = {
      0,
      1,
      nullptr},
-    {{"rank-of", nullptr, "JOB", "Be a rank of a job of processes", TW_CONFIG_STRING, offsetof(Read, rank_of),
-      0, 0, nullptr},
+    /* without a text, so that --help leaves it out: a rank of a job of processes is started so */
+    {{"rank-of", nullptr, "JOB", nullptr, TW_CONFIG_STRING, offsetof(Read, rank_of), 0, 0, nullptr},
      0,
      0,
      nullptr},
