@@ -251,15 +251,6 @@ static tw_status_t ecdq_append_coded(encoding_t *encoding, const tw_quant_messag
     return TW_OK;
 }
 
-static void ecdq_append_plain(encoding_t *encoding, const tw_quant_message_args_t *args)
-{
-    for (size_t s = 0; s < args->n_segments; s++) {
-        if (args->segments[s].n_elems) {
-            ecdq_put(encoding, args->segments[s].src, args->segments[s].n_elems * tw_type_bytes(args->type));
-        }
-    }
-}
-
 static tw_status_t ecdq_encode(void *coder, const tw_quant_message_args_t *args, void *dst, size_t dst_bytes,
                                size_t *bytes)
 {
@@ -279,8 +270,7 @@ static tw_status_t ecdq_encode(void *coder, const tw_quant_message_args_t *args,
         TW_TRY(ecdq_append_coded(&encoding, args, &checked_bytes, &coded));
     }
     if (!coded) {
-        encoding.at = begin;
-        ecdq_append_plain(&encoding, args);
+        encoding.at = tw_lossless_copy_plain(args, begin);
         checked_bytes = (size_t)(encoding.at - begin);
     }
     *bytes = (size_t)(encoding.at - (uint8_t *)dst);

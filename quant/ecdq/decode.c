@@ -22,49 +22,15 @@ static size_t ecdq_bytes_left(const decoding_t *decoding)
     return (size_t)(decoding->end - decoding->at);
 }
 
-static size_t sink_bytes(const decoding_t *decoding)
-{
-    return decoding->sink == TW_QUANT_SINK_STORE ? tw_type_bytes(decoding->args->type) : sizeof(float);
-}
-
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-static void sink_values(const decoding_t *decoding, const float *values, size_t n, uint8_t *dst)
+static void ecdq_sink(const decoding_t *decoding, const float *values, size_t n, uint8_t *dst)
 {
-    float *sums = (float *)(void *)dst;
     if (decoding->sink == TW_QUANT_SINK_STORE) {
         tw_convert_from_fp32(decoding->args->type, values, 1.0f, dst, n);
-    } else if (decoding->sink == TW_QUANT_SINK_STORE_FP32) {
-        memcpy(sums, values, n * sizeof(*sums));
     } else {
-        tw_convert_add_fp32(TW_TYPE_FP32, values, sums, n);
+        tw_lossless_sink_values(TW_TYPE_FP32, decoding->sink, values, n, dst);
     }
-}
-
-/** n elements that lie in the message, which may be at an odd address. */
-static void sink_plain(const decoding_t *decoding, const uint8_t *from, size_t n, uint8_t *dst)
-{
-    size_t elem_bytes = tw_type_bytes(decoding->args->type);
-    tw_ecdq_t *ecdq = decoding->ecdq;
-    if (decoding->sink == TW_QUANT_SINK_STORE) {
-        memcpy(dst, from, n * elem_bytes);
-        return;
-    }
-    for (size_t i = 0; i < n; i += TW_LOSSLESS_BLOCK_ELEMS) {
-        size_t some = n - i < TW_LOSSLESS_BLOCK_ELEMS ? n - i : TW_LOSSLESS_BLOCK_ELEMS;
-        memcpy(ecdq->scales->body, from + i * elem_bytes, some * elem_bytes);
-        tw_convert_to_fp32(decoding->args->type, ecdq->scales->body, ecdq->values, some);
-        sink_values(decoding, ecdq->values, some, dst + i * sizeof(float));
-    }
-}
-
-/** Zeros are added, too: -0 becomes 0. */
-static void sink_zeros(const decoding_t *decoding, size_t n, uint8_t *dst)
-{
-    for (size_t i = 0; decoding->sink == TW_QUANT_SINK_ADD_FP32 && i < n; i++) {
-        ((float *)(void *)dst)[i] += 0.0f;
-    }
-    memset(dst, 0, decoding->sink == TW_QUANT_SINK_ADD_FP32 ? 0 : n * sink_bytes(decoding));
 }
 
 /** The next n elements that are coded, and the rows of zeros before each of them, to where they belong: from
@@ -76,13 +42,14 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     for (size_t done = 0; done < n && tw_lossless_walk_next(walk, n - done, &run);) {
         uint8_t *to = (uint8_t *)(uintptr_t)run.data;
         if (run.value == TW_LOSSLESS_DEAD) {
-            sink_zeros(decoding, run.n, to);
+            tw_lossless_sink_zeros(decoding->args->type, decoding->sink, run.n, to);
             continue;
         }
         if (raw) {
-            sink_plain(decoding, raw + done * elem_bytes, run.n, to);
+            tw_lossless_sink_plain(decoding->ecdq->scales, decoding->args->type, decoding->sink,
+                                   raw + done * elem_bytes, run.n, to);
         } else {
-            sink_values(decoding, decoding->ecdq->values + done, run.n, to);
+            ecdq_sink(decoding, decoding->ecdq->values + done, run.n, to);
         }
         done += run.n;
     }
@@ -90,16 +57,20 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-static void expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
+/** What is expected of the next n elements that are coded. Returns a mask of their classes. */
+static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
 {
     tw_ecdq_t *ecdq = decoding->ecdq;
+    uint32_t classes = 0;
     tw_lossless_run_t run;
     for (size_t done = 0; done < n && tw_lossless_walk_next(&walk, n - done, &run);) {
         if (run.value != TW_LOSSLESS_DEAD) {
             ecdq->scales->backend->expect(run.value, run.columns, run.n, ecdq->expected + done);
+            classes |= 1u << (run.value >> TW_LOSSLESS_CLASS_SHIFT);
             done += run.n;
         }
     }
+    return classes;
 }
 
 /** The table of a class, which begins at *at, into the decoder's; 0 for one that no encoder writes. */
@@ -128,13 +99,9 @@ static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, con
     return 1;
 }
 
-/** The tables that stand before a block's words; 0 unless they are of the classes that its elements have. */
-static int take_tables(tw_ecdq_t *ecdq, size_t n, const uint8_t **at, const uint8_t *end)
+/** The tables that stand before a block's words; 0 unless they are of these classes, its elements'. */
+static int take_tables(tw_ecdq_t *ecdq, uint32_t classes, const uint8_t **at, const uint8_t *end)
 {
-    uint32_t classes = 0;
-    for (size_t i = 0; i < n; i++) {
-        classes |= 1u << (ecdq->expected[i] >> TW_LOSSLESS_CLASS_SHIFT);
-    }
     if (end - *at < 2 || (*at)[0] != classes || (*at)[1]) {
         return 0;
     }
@@ -202,8 +169,8 @@ static tw_status_t ecdq_decode_block(decoding_t *decoding, tw_lossless_walk_t *w
     const uint8_t *begin = decoding->at, *words = begin;
     int raw = entry->sizes == TW_ENTROPY_RAW;
     if (!raw) {
-        expect_block(decoding, *walk, n);
-        if (!take_tables(ecdq, n, &words, decoding->end)) {
+        uint32_t classes = expect_block(decoding, *walk, n);
+        if (!take_tables(ecdq, classes, &words, decoding->end)) {
             return ecdq_fail_format("a block's tables are wrong");
         }
     }
@@ -266,8 +233,8 @@ static tw_status_t ecdq_decode_coded(decoding_t *decoding, uint32_t check)
     const uint8_t *entries = NULL;
     TW_TRY(ecdq_read_head(decoding, check, &entries));
     const tw_lossless_shape_t *shape = &decoding->ecdq->scales->shape;
-    tw_lossless_walk_t walk =
-        tw_lossless_walk_begin(shape, decoding->args->segments, 0, sink_bytes(decoding));
+    tw_lossless_walk_t walk = tw_lossless_walk_begin(
+        shape, decoding->args->segments, 0, tw_lossless_sink_bytes(decoding->args->type, decoding->sink));
     for (size_t block = 0; block * TW_LOSSLESS_BLOCK_ELEMS < shape->n_live; block++) {
         size_t left = shape->n_live - block * TW_LOSSLESS_BLOCK_ELEMS;
         size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
@@ -282,18 +249,13 @@ static tw_status_t ecdq_decode_coded(decoding_t *decoding, uint32_t check)
 static tw_status_t ecdq_decode_plain(const decoding_t *decoding, uint32_t check)
 {
     const tw_quant_message_args_t *args = decoding->args;
-    size_t elem_bytes = tw_type_bytes(args->type), bytes = decoding->n_elems * elem_bytes;
+    size_t bytes = decoding->n_elems * tw_type_bytes(args->type);
     const uint8_t *at = decoding->at;
     if (ecdq_bytes_left(decoding) != bytes ||
         decoding->ecdq->scales->backend->check(at, bytes / 2, 0) != check) {
         return ecdq_fail_format("the message is spoilt");
     }
-    for (size_t s = 0; s < args->n_segments; s++) {
-        if (args->segments[s].n_elems) {
-            sink_plain(decoding, at, args->segments[s].n_elems, args->segments[s].dst);
-        }
-        at += args->segments[s].n_elems * elem_bytes;
-    }
+    tw_lossless_sink_segments(decoding->ecdq->scales, args, decoding->sink, at);
     return TW_OK;
 }
 
@@ -314,15 +276,7 @@ tw_status_t tw_ecdq_decode(void *coder, const tw_quant_message_args_t *args, tw_
                  TW_ECDQ_VERSION, header.magic, header.version, header.type, header.form);
         return TW_ERR_FORMAT;
     }
-    if (header.bytes != src_bytes) {
-        tw_error("quant: ecdq_decode: %zu bytes, the message says %u", src_bytes, header.bytes);
-        return header.bytes > src_bytes ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
-    }
-    if (header.type != args->type || header.n_elems != decoding.n_elems) {
-        tw_error("quant: ecdq_decode: the message has %u elements of type %u, the segments %zu of %u",
-                 header.n_elems, header.type, decoding.n_elems, (unsigned)args->type);
-        return TW_ERR_MISMATCH;
-    }
+    TW_TRY(tw_lossless_check_header("ecdq_decode", &header, src_bytes, args->type, decoding.n_elems));
     decoding.at = (const uint8_t *)src + sizeof(header);
     decoding.end = (const uint8_t *)src + src_bytes;
     return header.form == TW_ECDQ_PLAIN ? ecdq_decode_plain(&decoding, header.check)

@@ -284,14 +284,16 @@ static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
     return TW_OK;
 }
 
-static void append_plain(tw_type_t type, const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                         target_t *target)
+uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at)
 {
-    for (size_t s = 0; s < n_segments; s++) {
-        if (segments[s].n_elems) {
-            lossless_put(target, segments[s].src, segments[s].n_elems * tw_type_bytes(type));
+    for (size_t s = 0; s < args->n_segments; s++) {
+        size_t bytes = args->segments[s].n_elems * tw_type_bytes(args->type);
+        if (bytes) {
+            memcpy(at, args->segments[s].src, bytes);
+            at += bytes;
         }
     }
+    return at;
 }
 
 /** The message's last step: what of it is checked is in place. */
@@ -311,16 +313,14 @@ static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int f
     return bytes;
 }
 
-static size_t write_plain(const tw_quant_lossless_t *codec, tw_type_t type,
-                          const tw_quant_lossless_segment_t *segments, size_t n_segments, size_t n_elems,
-                          uint8_t *dst)
+static size_t write_plain(const tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
+                          size_t n_elems, uint8_t *dst)
 {
-    size_t bytes = tw_quant_lossless_bound_bytes(type, n_elems);
-    target_t target = {dst + sizeof(tw_lossless_header_t), dst + bytes};
+    size_t bytes = tw_quant_lossless_bound_bytes(args->type, n_elems);
 
-    append_plain(type, segments, n_segments, &target);
-    return put_header(codec, type, TW_LOSSLESS_PLAIN, n_elems, bytes - sizeof(tw_lossless_header_t), bytes,
-                      dst);
+    tw_lossless_copy_plain(args, dst + sizeof(tw_lossless_header_t));
+    return put_header(codec, args->type, TW_LOSSLESS_PLAIN, n_elems, bytes - sizeof(tw_lossless_header_t),
+                      bytes, dst);
 }
 
 tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
@@ -352,6 +352,6 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
     int form = codec->tails_are.tailed ? TW_LOSSLESS_TAILED : TW_LOSSLESS_CODED;
     *bytes =
         coded ? put_header(codec, type, form, n_elems, head_bytes, (size_t)(target.at - (uint8_t *)dst), dst)
-              : write_plain(codec, type, segments, n_segments, n_elems, dst);
+              : write_plain(codec, &args, n_elems, dst);
     return TW_OK;
 }

@@ -1,15 +1,11 @@
 /* Lossless messages: decoding, of bytes that nobody vouches for. */
 #include "quant/lossless/value.h"
 
-/* What becomes of the values. */
-typedef enum { STORE, STORE_FP32, ADD_FP32 } sink_t;
-
 /* A decoding call. */
 typedef struct {
     tw_quant_lossless_t *codec;
-    tw_type_t type;
-    sink_t sink;
-    const tw_quant_lossless_segment_t *segments;
+    const tw_quant_message_args_t *args;
+    tw_quant_sink_t sink;
     size_t n_elems;
     const uint8_t *at, *end; /* of the message, what is left */
 } decoding_t;
@@ -25,48 +21,20 @@ static size_t lossless_bytes_left(const decoding_t *decoding)
     return (size_t)(decoding->end - decoding->at);
 }
 
-static size_t sink_bytes(const decoding_t *decoding)
-{
-    return decoding->sink == STORE ? tw_type_bytes(decoding->type) : sizeof(float);
-}
-
 /* ---- values -------------------------------------------------------------------------------------------- */
-
-static void sink_values(const decoding_t *decoding, const void *values, size_t n, uint8_t *dst)
-{
-    if (decoding->sink == STORE) {
-        memcpy(dst, values, n * tw_type_bytes(decoding->type));
-    } else if (decoding->sink == STORE_FP32) {
-        tw_convert_to_fp32(decoding->type, values, (float *)dst, n);
-    } else {
-        tw_convert_add_fp32(decoding->type, values, (float *)dst, n);
-    }
-}
-
-/** Zeros are added, too: -0 becomes 0. */
-static void sink_zeros(const decoding_t *decoding, size_t n, uint8_t *dst)
-{
-    if (decoding->sink != ADD_FP32) {
-        memset(dst, 0, n * sink_bytes(decoding));
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        ((float *)dst)[i] += 0.0f;
-    }
-}
 
 /** n elements of the decoded block, from index `from` on. */
 static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_t *dst)
 {
     tw_quant_lossless_t *codec = decoding->codec;
     const uint16_t *heads = codec->heads + from, *tails = codec->tails + from;
-    if (decoding->type == TW_TYPE_BF16) {
-        sink_values(decoding, heads, n, dst);
-    } else if (decoding->sink == STORE) {
-        codec->backend->join(decoding->type, heads, tails, n, dst);
+    if (decoding->args->type == TW_TYPE_BF16) {
+        tw_lossless_sink_values(decoding->args->type, decoding->sink, heads, n, dst);
+    } else if (decoding->sink == TW_QUANT_SINK_STORE) {
+        codec->backend->join(decoding->args->type, heads, tails, n, dst);
     } else {
-        codec->backend->join(decoding->type, heads, tails, n, codec->body);
-        sink_values(decoding, codec->body, n, dst);
+        codec->backend->join(decoding->args->type, heads, tails, n, codec->body);
+        tw_lossless_sink_values(decoding->args->type, decoding->sink, codec->body, n, dst);
     }
 }
 
@@ -79,7 +47,7 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at
     tw_lossless_walk_t walk = *at;
     tw_quant_lossless_t *codec = decoding->codec;
     uint16_t *first = NULL;
-    int together = decoding->sink == STORE && decoding->type == TW_TYPE_BF16;
+    int together = decoding->sink == TW_QUANT_SINK_STORE && decoding->args->type == TW_TYPE_BF16;
     tw_lossless_run_t run;
     for (size_t done = 0; done < n && tw_lossless_walk_next(&walk, n - done, &run);) {
         if (run.value == TW_LOSSLESS_DEAD) {
@@ -105,7 +73,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     for (size_t done = 0; done < n && tw_lossless_walk_next(walk, n - done, &run);) {
         uint8_t *to = (uint8_t *)(uintptr_t)run.data;
         if (run.value == TW_LOSSLESS_DEAD) {
-            sink_zeros(decoding, run.n, to);
+            tw_lossless_sink_zeros(decoding->args->type, decoding->sink, run.n, to);
             continue;
         }
         sink_block(decoding, done, run.n, to);
@@ -132,11 +100,11 @@ static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *t
 static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, uint32_t how)
 {
     uint16_t *tails = decoding->codec->tails;
-    if (decoding->type == TW_TYPE_FP16) {
+    if (decoding->args->type == TW_TYPE_FP16) {
         decoding->codec->backend->unpack_tails(at, n, tails);
-    } else if (decoding->type == TW_TYPE_FP32 && how == TW_LOSSLESS_TAILS_RAW) {
+    } else if (decoding->args->type == TW_TYPE_FP32 && how == TW_LOSSLESS_TAILS_RAW) {
         memcpy(tails, at, 2 * n);
-    } else if (decoding->type == TW_TYPE_FP32 && how != TW_LOSSLESS_TAILS_CODED) {
+    } else if (decoding->args->type == TW_TYPE_FP32 && how != TW_LOSSLESS_TAILS_CODED) {
         return take_listed(at, how, n, tails);
     }
     return 1;
@@ -202,7 +170,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t 
     if (!tw_lossless_tails_may_be(entry, codec->tails_are.n_tables, n)) {
         return fail_format("a block has tails of which the head knows nothing");
     }
-    size_t tail_bytes = tw_lossless_tail_bytes(decoding->type, n, entry->tails);
+    size_t tail_bytes = tw_lossless_tail_bytes(decoding->args->type, n, entry->tails);
     int raw = entry->sizes == TW_ENTROPY_RAW;
     size_t raw_bytes = tw_lossless_raw_bytes(n);
     size_t coded_bytes = raw_bytes - tw_lossless_raw_in_lanes(raw_bytes) + 2 * n_words +
@@ -260,7 +228,8 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
     size_t entry_bytes = tw_lossless_entry_bytes(codec->tails_are.tailed);
     TW_TRY(lossless_read_head(decoding, check, &entries));
     tw_lossless_walk_t walk =
-        tw_lossless_walk_begin(&codec->shape, decoding->segments, 0, sink_bytes(decoding));
+        tw_lossless_walk_begin(&codec->shape, decoding->args->segments, 0,
+                               tw_lossless_sink_bytes(decoding->args->type, decoding->sink));
     for (size_t done = 0; done < codec->shape.n_live; done += TW_LOSSLESS_BLOCK_ELEMS) {
         size_t left = codec->shape.n_live - done;
         size_t n = left < TW_LOSSLESS_BLOCK_ELEMS ? left : TW_LOSSLESS_BLOCK_ELEMS;
@@ -277,24 +246,9 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
     return lossless_bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 
-/** Values that lie in the message, which may be at an odd address. */
-static void sink_plain(const decoding_t *decoding, const uint8_t *from, size_t n, uint8_t *dst)
+static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check)
 {
-    size_t elem_bytes = tw_type_bytes(decoding->type), most = TW_LOSSLESS_BLOCK_ELEMS;
-    if (decoding->sink == STORE) {
-        memcpy(dst, from, n * elem_bytes);
-        return;
-    }
-    for (size_t i = 0; i < n; i += most) {
-        size_t some = n - i < most ? n - i : most;
-        memcpy(decoding->codec->body, from + i * elem_bytes, some * elem_bytes);
-        sink_values(decoding, decoding->codec->body, some, dst + i * sizeof(float));
-    }
-}
-
-static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check, size_t n_segments)
-{
-    size_t elem_bytes = tw_type_bytes(decoding->type), bytes = decoding->n_elems * elem_bytes;
+    size_t bytes = decoding->n_elems * tw_type_bytes(decoding->args->type);
     const uint8_t *at = decoding->at;
     if (lossless_bytes_left(decoding) != bytes) {
         return fail_format("as many bytes as elements would be right");
@@ -302,13 +256,7 @@ static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check, size
     if (decoding->codec->backend->check(at, bytes / 2, 0) != check) {
         return fail_format("the message is spoilt");
     }
-    for (size_t s = 0; s < n_segments; s++) {
-        size_t n = decoding->segments[s].n_elems;
-        if (n) {
-            sink_plain(decoding, at, n, decoding->segments[s].dst);
-        }
-        at += n * elem_bytes;
-    }
+    tw_lossless_sink_segments(decoding->codec, decoding->args, decoding->sink, at);
     return TW_OK;
 }
 
@@ -330,47 +278,53 @@ tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, s
     return TW_OK;
 }
 
-static tw_status_t decode(decoding_t *decoding, size_t n_segments)
+tw_status_t tw_lossless_check_header(const char *operation, const tw_lossless_header_t *header,
+                                     size_t src_bytes, tw_type_t type, size_t n_elems)
 {
+    if (header->bytes != src_bytes) {
+        tw_error("quant: %s: %zu bytes, the message says %u", operation, src_bytes, header->bytes);
+        return header->bytes > src_bytes ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
+    }
+    TW_FAIL_IF(header->type != type || header->n_elems != n_elems, TW_ERR_MISMATCH,
+               "quant: %s: the message has %u elements of type %u, the segments %zu of %u", operation,
+               header->n_elems, header->type, n_elems, (unsigned)type);
+    return TW_OK;
+}
+
+tw_status_t tw_lossless_decode(tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
+                               tw_quant_sink_t sink, const void *src, size_t src_bytes)
+{
+    decoding_t decoding = {.codec = codec, .args = args, .sink = sink};
     tw_lossless_header_t header;
-    size_t bytes, available = lossless_bytes_left(decoding);
-    TW_TRY(tw_lossless_check_call("lossless_decode", decoding->type, decoding->segments, n_segments, 0,
-                                  &decoding->n_elems));
-    TW_TRY(tw_quant_lossless_message_bytes(decoding->at, available, &bytes));
-    if (bytes != available) {
-        tw_error("quant: lossless_decode: %zu bytes, the message says %zu", available, bytes);
-        return bytes > available ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
-    }
-    memcpy(&header, decoding->at, sizeof(header));
-    if (header.type != decoding->type || header.n_elems != decoding->n_elems) {
-        tw_error("quant: lossless_decode: the message has %u elements of type %u, the segments %zu of %u",
-                 header.n_elems, header.type, decoding->n_elems, (unsigned)decoding->type);
-        return TW_ERR_MISMATCH;
-    }
-    decoding->at += sizeof(header);
-    decoding->codec->tails_are.tailed = header.form == TW_LOSSLESS_TAILED;
+    size_t bytes;
+    TW_TRY(tw_lossless_check_call("lossless_decode", args->type, args->segments, args->n_segments, 0,
+                                  &decoding.n_elems));
+    TW_TRY(tw_quant_lossless_message_bytes(src, src ? src_bytes : 0, &bytes));
+    memcpy(&header, src, sizeof(header));
+    TW_TRY(tw_lossless_check_header("lossless_decode", &header, src_bytes, args->type, decoding.n_elems));
+    decoding.at = (const uint8_t *)src + sizeof(header);
+    decoding.end = (const uint8_t *)src + src_bytes;
+    codec->tails_are.tailed = header.form == TW_LOSSLESS_TAILED;
     if (header.form == TW_LOSSLESS_TAILED && header.type != TW_TYPE_FP32) {
         return fail_format("only fp32 has tails that are coded");
     }
-    return header.form == TW_LOSSLESS_PLAIN ? decode_plain(decoding, header.check, n_segments)
-                                            : decode_coded(decoding, header.check);
+    return header.form == TW_LOSSLESS_PLAIN ? decode_plain(&decoding, header.check)
+                                            : decode_coded(&decoding, header.check);
 }
 
 tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      const void *src, size_t src_bytes)
 {
-    const uint8_t *at = src;
-    decoding_t decoding = {codec, type, STORE, segments, 0, at, at ? at + src_bytes : at};
-    return decode(&decoding, n_segments);
+    const tw_quant_message_args_t args = {.type = type, .segments = segments, .n_segments = n_segments};
+    return tw_lossless_decode(codec, &args, TW_QUANT_SINK_STORE, src, src_bytes);
 }
 
 tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t type, int add,
                                           const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                           const void *src, size_t src_bytes)
 {
-    const uint8_t *at = src;
-    decoding_t decoding = {codec, type, add ? ADD_FP32 : STORE_FP32, segments,
-                           0,     at,   at ? at + src_bytes : at};
-    return decode(&decoding, n_segments);
+    const tw_quant_message_args_t args = {.type = type, .segments = segments, .n_segments = n_segments};
+    return tw_lossless_decode(codec, &args, add ? TW_QUANT_SINK_ADD_FP32 : TW_QUANT_SINK_STORE_FP32, src,
+                              src_bytes);
 }

@@ -351,6 +351,33 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
                                      const void *dst, size_t dst_bytes, size_t *n_elems);
 
+/** Copy all elements to `at`, segment after segment; returns where they end. */
+uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at);
+
+/* ---- decode.c ------------------------------------------------------------------------------------------ */
+
+/** Compare a header with a call for src_bytes bytes and n_elems elements. TW_ERR_TRUNCATED, TW_ERR_FORMAT,
+ *  TW_ERR_MISMATCH (logged). */
+tw_status_t tw_lossless_check_header(const char *operation, const tw_lossless_header_t *header,
+                                     size_t src_bytes, tw_type_t type, size_t n_elems);
+tw_status_t tw_lossless_decode(tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
+                               tw_quant_sink_t sink, const void *src, size_t src_bytes);
+
+/* ---- sink.c -------------------------------------------------------------------------------------------- */
+
+/** Bytes of an element where it goes. */
+size_t tw_lossless_sink_bytes(tw_type_t type, tw_quant_sink_t sink);
+void tw_lossless_sink_values(tw_type_t type, tw_quant_sink_t sink, const void *values, size_t n,
+                             uint8_t *dst);
+/** n zeros; they are added, too: -0 becomes 0. */
+void tw_lossless_sink_zeros(tw_type_t type, tw_quant_sink_t sink, size_t n, uint8_t *dst);
+/** n elements that lie in a message, which may be at an odd address. The codec's body is lost. */
+void tw_lossless_sink_plain(tw_quant_lossless_t *codec, tw_type_t type, tw_quant_sink_t sink,
+                            const uint8_t *from, size_t n, uint8_t *dst);
+/** All elements of a call, likewise. */
+void tw_lossless_sink_segments(tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
+                               tw_quant_sink_t sink, const uint8_t *from);
+
 /* ---- head.c -------------------------------------------------------------------------------------------- */
 
 /** Bits that a list of scales, or classes, takes. Its values may be the codec's list, which is lost. */

@@ -28,11 +28,7 @@ static tw_status_t lossless_encode(void *coder, const tw_quant_message_args_t *a
 static tw_status_t lossless_decode(void *coder, const tw_quant_message_args_t *args, tw_quant_sink_t sink,
                                    const void *src, size_t src_bytes)
 {
-    if (sink == TW_QUANT_SINK_STORE) {
-        return tw_quant_lossless_decode(coder, args->type, args->segments, args->n_segments, src, src_bytes);
-    }
-    return tw_quant_lossless_decode_fp32(coder, args->type, sink == TW_QUANT_SINK_ADD_FP32, args->segments,
-                                         args->n_segments, src, src_bytes);
+    return tw_lossless_decode(coder, args, sink, src, src_bytes);
 }
 
 const tw_quant_message_ops_t tw_quant_lossless_ops = {
