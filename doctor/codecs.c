@@ -28,8 +28,8 @@ static void doctor_fill(uint16_t *values)
 
 /* What is timed: one call of one codec. */
 typedef struct coder {
-    tw_quant_t *quant; /**< NULL: the lossless one */
-    tw_quant_lossless_t *lossless;
+    tw_quant_t *quant;             /**< one of the two is there: a codec of blocks, */
+    tw_quant_messages_t *messages; /**< or of messages */
     const uint16_t *values;
     void *encoded;
     size_t encoded_bytes;
@@ -37,12 +37,12 @@ typedef struct coder {
 
 static tw_status_t doctor_encode(const coder_t *coder)
 {
-    if (coder->lossless) {
-        const tw_quant_lossless_segment_t segment = {
+    if (coder->messages) {
+        const tw_quant_message_segment_t segment = {
             .src = coder->values, .n_elems = ELEMS, .row_elems = ROW_ELEMS};
+        const tw_quant_message_args_t args = {.type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
         size_t bytes;
-        return tw_quant_lossless_encode(coder->lossless, TW_TYPE_BF16, &segment, 1, coder->encoded,
-                                        coder->encoded_bytes, &bytes);
+        return tw_quant_messages_encode(coder->messages, &args, coder->encoded, coder->encoded_bytes, &bytes);
     }
     const tw_quant_args_t args = {.type = TW_TYPE_BF16};
     const tw_quant_segment_t segment = {.src = coder->values, .dst = coder->encoded, .n_elems = ELEMS};
@@ -53,8 +53,9 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
     TW_TRY(tw_quant_codec_parse(name, &params.codec));
-    TW_TRY(tw_quant_form(&params.codec) == TW_QUANT_MESSAGE ? tw_quant_lossless_create(NULL, &coder->lossless)
-                                                            : tw_quant_create(&params, &coder->quant));
+    TW_TRY(tw_quant_form(&params.codec) == TW_QUANT_MESSAGE
+               ? tw_quant_messages_create(&params.codec, NULL, &coder->messages)
+               : tw_quant_create(&params, &coder->quant));
     tw_status_t status = doctor_encode(coder); /* the first call, which fills the caches, is not timed */
     double seconds = 0;
     int n = 0;
@@ -63,9 +64,9 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
         seconds = tw_thread_sec() - start;
     }
     *gb_per_sec = status == TW_OK ? (double)n * (double)(ELEMS * sizeof(uint16_t)) / seconds / 1e9 : 0;
-    tw_quant_lossless_destroy(coder->lossless);
+    tw_quant_messages_destroy(coder->messages);
     tw_quant_destroy(coder->quant);
-    coder->lossless = NULL;
+    coder->messages = NULL;
     coder->quant = NULL;
     return status;
 }

@@ -3,7 +3,40 @@
 
 #include <math.h>
 
+#include <stdlib.h>
+
 #include "quant/convert.h"
+
+struct tw_quant_sampler {
+    tw_quant_t *blocks; /* one of the two is there */
+    tw_quant_messages_t *messages;
+};
+
+tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_sampler_t **out)
+{
+    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
+    tw_quant_sampler_t *sampler = calloc(1, sizeof(*sampler));
+
+    TW_FAIL_IF(!sampler, TW_ERR_NO_MEMORY, "quant: out of memory");
+    tw_status_t status = tw_quant_form(codec) == TW_QUANT_MESSAGE
+                             ? tw_quant_messages_create(codec, NULL, &sampler->messages)
+                             : tw_quant_create(&params, &sampler->blocks);
+    if (status != TW_OK) {
+        free(sampler);
+        return status;
+    }
+    *out = sampler;
+    return TW_OK;
+}
+
+void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler)
+{
+    if (sampler) {
+        tw_quant_messages_destroy(sampler->messages);
+        tw_quant_destroy(sampler->blocks);
+    }
+    free(sampler);
+}
 
 size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
 {
@@ -49,29 +82,30 @@ static tw_status_t add_run(tw_quant_t *quant, const tw_quant_args_t *args, const
     return TW_OK;
 }
 
-tw_status_t tw_quant_loss_add(tw_quant_t *quant, tw_type_t type, const void *values, size_t n_elems,
-                              size_t most_elems, tw_quant_loss_t *loss)
+static tw_status_t loss_add_runs(tw_quant_t *quant, tw_type_t type, const tw_quant_message_segment_t *segment,
+                                 size_t most_elems, tw_quant_loss_t *loss)
 {
     const tw_quant_args_t args = {.type = type};
-    size_t run = tw_quant_loss_run_elems(tw_quant_codec_get(quant));
+    size_t n_elems = segment->n_elems, run = tw_quant_loss_run_elems(tw_quant_codec_get(quant));
     size_t n_runs = (n_elems + run - 1) / run, wanted = most_elems / run > 0 ? most_elems / run : 1;
     size_t step = n_runs > wanted ? n_runs / wanted : 1;
     for (size_t at = 0; at < n_runs; at += step) {
         size_t first = at * run, n = n_elems - first < run ? n_elems - first : run;
-        TW_TRY(add_run(quant, &args, values, first, n, loss));
+        TW_TRY(add_run(quant, &args, segment->src, first, n, loss));
     }
     return TW_OK;
 }
 
-tw_status_t tw_quant_loss_add_message(tw_quant_messages_t *messages, tw_type_t type,
-                                      const tw_quant_message_segment_t *segment, size_t most_elems,
-                                      tw_quant_loss_t *loss)
+static tw_status_t loss_add_message(tw_quant_messages_t *messages, tw_type_t type,
+                                    const tw_quant_message_segment_t *segment, size_t most_elems,
+                                    tw_quant_loss_t *loss)
 {
-    size_t n = segment->n_elems < most_elems ? segment->n_elems : most_elems, bytes;
+    size_t most = TW_LARGER(most_elems, TW_QUANT_BLOCK_MAX), bytes;
+    size_t n = segment->n_elems < most ? segment->n_elems : most;
     size_t bound = tw_quant_bound_bytes(tw_quant_messages_codec(messages), type, n);
-    float *values = tw_buffer_alloc((2 * n + 1) * sizeof(*values)), *decoded = values + n;
+    float *values = tw_buffer_alloc((2 * n + 1) * sizeof(*values));
     void *encoded = tw_buffer_alloc(bound);
-    tw_quant_message_segment_t part = {segment->src, decoded, n, segment->row_elems, 0};
+    tw_quant_message_segment_t part = {segment->src, values + n, n, segment->row_elems, 0};
     const tw_quant_message_args_t args = {type, &part, 1, .seed = 1};
     tw_status_t status = TW_ERR_NO_MEMORY;
 
@@ -85,12 +119,20 @@ tw_status_t tw_quant_loss_add_message(tw_quant_messages_t *messages, tw_type_t t
     }
     if (status == TW_OK) {
         tw_convert_to_fp32(type, segment->src, values, n);
-        loss_count(values, decoded, n, loss);
+        loss_count(values, values + n, n, loss);
     }
 err_buffers:
     tw_buffer_free(encoded);
     tw_buffer_free(values);
     return status;
+}
+
+tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
+                              const tw_quant_message_segment_t *segment, size_t most_elems,
+                              tw_quant_loss_t *loss)
+{
+    return sampler->messages ? loss_add_message(sampler->messages, type, segment, most_elems, loss)
+                             : loss_add_runs(sampler->blocks, type, segment, most_elems, loss);
 }
 
 double tw_quant_loss_error(const tw_quant_loss_t *loss)

@@ -14,18 +14,21 @@ typedef struct tw_quant_loss {
     uint64_t n_vanished;    /**< of those: that are 0 once decoded */
 } tw_quant_loss_t;
 
-/** Encode and decode runs of whole blocks at even distances, about most_elems in all (at least a run, which
- *  has tw_quant_loss_run_elems), and add what becomes of them. quant: for host memory; values: type[n_elems],
- *  the beginning of a tensor or of its part; blocks with NaN or Inf do not count. Stochastic rounding is
- *  keyed by the place alone. TW_ERR_INVALID (logged): as of tw_quant_encode. */
-tw_status_t tw_quant_loss_add(tw_quant_t *quant, tw_type_t type, const void *values, size_t n_elems,
-                              size_t most_elems, tw_quant_loss_t *loss);
-/** The same for a codec of messages: the first most_elems of a segment (src, n_elems and row_elems of it),
- *  encoded as a message of their own. Messages with NaN or Inf do not count. TW_ERR_INVALID,
- *  TW_ERR_NO_MEMORY (logged): as of tw_quant_messages_encode. */
-tw_status_t tw_quant_loss_add_message(tw_quant_messages_t *messages, tw_type_t type,
-                                      const tw_quant_message_segment_t *segment, size_t most_elems,
-                                      tw_quant_loss_t *loss);
+/** A codec of blocks or of messages that encodes and decodes samples in host memory. */
+typedef struct tw_quant_sampler tw_quant_sampler_t;
+
+/** TW_ERR_INVALID: the codec has another form, or is wrong; TW_ERR_NO_MEMORY; logged. */
+tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_sampler_t **out);
+void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
+
+/** Encode and decode about most_elems of a segment (src, n_elems and row_elems of it), the beginning of a
+ *  tensor or of its part, and add what becomes of them. Of blocks: runs at even distances, at least one, which
+ *  has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. Of messages: the first elements, at least
+ *  TW_QUANT_BLOCK_MAX, as a message of their own, which does not count with NaN or Inf. What is random is
+ *  keyed by the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
+tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
+                              const tw_quant_message_segment_t *segment, size_t most_elems,
+                              tw_quant_loss_t *loss);
 /** Elements of a run: whole blocks, 4096 at most. */
 size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec);
 /** The error's 2-norm by that of the values; 0: of none. */

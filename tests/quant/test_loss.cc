@@ -16,13 +16,14 @@ class Loss : public tw::Fixture
   protected:
     static tw_quant_loss_t of(const char *codec, const std::vector<float> &values, size_t most = SIZE_MAX)
     {
-        tw_quant_params_t params = {};
-        tw_quant_t *quant = nullptr;
+        tw_quant_codec_t parsed = {};
+        tw_quant_sampler_t *sampler = nullptr;
         tw_quant_loss_t loss = {};
-        EXPECT_EQ(TW_OK, tw_quant_codec_parse(codec, &params.codec));
-        EXPECT_EQ(TW_OK, tw_quant_create(&params, &quant));
-        EXPECT_EQ(TW_OK, tw_quant_loss_add(quant, TW_TYPE_FP32, values.data(), values.size(), most, &loss));
-        tw_quant_destroy(quant);
+        const tw_quant_message_segment_t segment = {values.data(), nullptr, values.size(), 0, 0};
+        EXPECT_EQ(TW_OK, tw_quant_codec_parse(codec, &parsed));
+        EXPECT_EQ(TW_OK, tw_quant_sampler_create(&parsed, &sampler));
+        EXPECT_EQ(TW_OK, tw_quant_loss_add(sampler, TW_TYPE_FP32, &segment, most, &loss));
+        tw_quant_sampler_destroy(sampler);
         return loss;
     }
     static std::vector<float> normal(size_t n)
@@ -75,6 +76,23 @@ TEST_F(Loss, AnOutlierTakesWhatIsSmall)
     EXPECT_GT(tw_quant_loss_vanished(&outlier), 0.95);
     EXPECT_LT(tw_quant_loss_vanished(&rotated), 0.8);
     EXPECT_GT(tw_quant_loss_error(&outlier), 0);
+}
+
+/* Of a message, too; however few elements are asked for, enough for one that is encoded. */
+TEST_F(Loss, MessagesLoseWhatTheirStepSays)
+{
+    const std::vector<float> values = normal(300000);
+    for (size_t most : {size_t{10}, size_t{40000}, SIZE_MAX}) {
+        const tw_quant_loss_t loss = of("ecdq", values, most);
+        EXPECT_NEAR(0.29, tw_quant_loss_error(&loss), 0.03) << most;
+        EXPECT_LT(tw_quant_loss_vanished(&loss), 0.001);
+        EXPECT_GE(loss.n_values, 4096u);
+    }
+    std::vector<float> few = normal(5000);
+    few[7] = INFINITY; /* no measure of the code */
+    const tw_quant_loss_t loss = of("ecdq", few);
+    EXPECT_EQ(0u, loss.n_values);
+    EXPECT_EQ(0u, of("ecdq", {}).n_values);
 }
 
 /* A sample says what all of them say, whatever the blocks and the length are. */

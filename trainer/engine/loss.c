@@ -26,31 +26,10 @@ static int is_due(const tw_engine_t *engine)
 }
 
 /** NULL: the codec loses nothing, or memory is short (logged). */
-static tw_quant_t *loss_create(const tw_quant_codec_t *codec)
+static tw_quant_sampler_t *loss_create(const tw_quant_codec_t *codec)
 {
-    const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
-    tw_quant_t *quant = NULL;
-    int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
-    return in_blocks && tw_quant_create(&params, &quant) == TW_OK ? quant : NULL;
-}
-
-/** The same for codecs of messages. */
-static tw_quant_messages_t *messages_create(const tw_quant_codec_t *codec)
-{
-    tw_quant_messages_t *messages = NULL;
-    int is_lossy = tw_quant_form(codec) == TW_QUANT_MESSAGE && tw_train_is_rounded(codec);
-    return is_lossy && tw_quant_messages_create(codec, NULL, &messages) == TW_OK ? messages : NULL;
-}
-
-/** What a segment of gradients loses; one of the two codecs is there. */
-static tw_status_t measure_segment(tw_quant_t *quant, tw_quant_messages_t *messages, tw_type_t type,
-                                   const tw_coll_segment_t *segment, tw_quant_loss_t *loss)
-{
-    const void *values = segment->src ? segment->src : segment->dst;
-    size_t most = segment->n_elems / SHARE;
-    const tw_quant_message_segment_t part = {values, NULL, segment->n_elems, segment->row_elems, 0};
-    return quant ? tw_quant_loss_add(quant, type, values, segment->n_elems, most, loss)
-                 : tw_quant_loss_add_message(messages, type, &part, most, loss);
+    tw_quant_sampler_t *sampler = NULL;
+    return tw_train_is_rounded(codec) && tw_quant_sampler_create(codec, &sampler) == TW_OK ? sampler : NULL;
 }
 
 static void loss_add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
@@ -87,36 +66,39 @@ static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss
 
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
 {
-    tw_quant_t *quant = is_due(engine) ? loss_create(&engine->codecs.gradients) : NULL;
-    tw_quant_messages_t *messages = is_due(engine) ? messages_create(&engine->codecs.gradients) : NULL;
-    for (size_t i = 0; (quant || messages) && i < args->n_segments; i++) {
+    tw_quant_sampler_t *sampler = is_due(engine) ? loss_create(&engine->codecs.gradients) : NULL;
+    for (size_t i = 0; sampler && i < args->n_segments; i++) {
         const tw_coll_segment_t *segment = &args->segments[i];
         tw_quant_loss_t loss = {0};
-        if (!segment->unquantized && measure_segment(quant, messages, args->type, segment, &loss) == TW_OK) {
+        const tw_quant_message_segment_t values = {.src = segment->src ? segment->src : segment->dst,
+                                                   .n_elems = segment->n_elems,
+                                                   .row_elems = segment->row_elems};
+        if (!segment->unquantized &&
+            tw_quant_loss_add(sampler, args->type, &values, segment->n_elems / SHARE, &loss) == TW_OK) {
             loss_add(&engine->losses.gradients, &loss);
             if (segment->first_elem == 0) { /* a tensor's first slice: once a step */
                 warn(engine, segment->tensor, &loss);
             }
         }
     }
-    tw_quant_messages_destroy(messages);
-    tw_quant_destroy(quant);
+    tw_quant_sampler_destroy(sampler);
 }
 
 void tw_loss_weights(tw_engine_t *engine)
 {
     int is_here = engine->units[TW_MODEL_ROOT].shard && is_due(engine);
-    tw_quant_t *quant = is_here ? loss_create(&engine->codecs.weights) : NULL;
-    for (size_t u = 0; quant && u < engine->n_units; u++) {
+    tw_quant_sampler_t *sampler = is_here ? loss_create(&engine->codecs.weights) : NULL;
+    for (size_t u = 0; sampler && u < engine->n_units; u++) {
         const tw_engine_unit_t *unit = &engine->units[u];
         for (size_t t = unit->first_tensor; t < unit->first_tensor + unit->n_tensors; t++) {
-            const void *values = tw_engine_weight_at(engine, unit->shard, engine->piece_offsets[t]);
-            size_t n = engine->pieces[t].n_elems;
+            const tw_quant_message_segment_t values = {
+                .src = tw_engine_weight_at(engine, unit->shard, engine->piece_offsets[t]),
+                .n_elems = engine->pieces[t].n_elems};
             if (engine->tensors[t].n_dims == 2) {
-                (void)tw_quant_loss_add(quant, engine->weight_type, values, n, n / SHARE,
+                (void)tw_quant_loss_add(sampler, engine->weight_type, &values, values.n_elems / SHARE,
                                         &engine->losses.weights);
             }
         }
     }
-    tw_quant_destroy(quant);
+    tw_quant_sampler_destroy(sampler);
 }

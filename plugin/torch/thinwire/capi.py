@@ -120,12 +120,6 @@ class Plan(C.Structure):
     _fields_ = _fields("text algo; int quantized; double model_sec; size_t chunk_bytes; text reason")
 
 
-class QuantParams(C.Structure):
-    """tw_quant_params_t"""
-
-    _fields_ = [("codec", Codec), ("mem", C.c_int), ("backend", C.c_char_p)]
-
-
 class Loss(C.Structure):
     """tw_quant_loss_t"""
 
@@ -211,10 +205,8 @@ _FUNCTIONS = {
     "tw_quant_lossless_bound_bytes": (C.c_size_t, C.c_int, C.c_size_t),
     "tw_quant_lossless_encode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t, _P),
     "tw_quant_lossless_decode": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P, C.c_size_t),
-    "tw_quant_create": (C.c_int, _P, _P),
-    "tw_quant_loss_add": (C.c_int, _P, C.c_int, _P, C.c_size_t, C.c_size_t, _P),
-    "tw_quant_loss_add_message": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P),
-    "tw_quant_messages_create": (C.c_int, _P, C.c_char_p, _P),
+    "tw_quant_sampler_create": (C.c_int, _P, _P),
+    "tw_quant_loss_add": (C.c_int, _P, C.c_int, _P, C.c_size_t, _P),
     "tw_quant_codec_parse": (C.c_int, C.c_char_p, _P),
     "tw_quant_form": (C.c_int, _P),
     "tw_quant_loses": (C.c_int, _P),

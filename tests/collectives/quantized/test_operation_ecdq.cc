@@ -34,14 +34,15 @@ class Ecdq : public tw::Fixture
         EXPECT_EQ(tw_quant_codec_parse("ecdq", &ecdq), TW_OK);
     }
 
-    /** What a rank has after an operation; codec NULL: plain. Elements that it does not get are 0. */
-    std::vector<float> run(tw::World &world, int rank, tw_coll_op_t op, const tw_quant_codec_t *codec,
-                           uint64_t seed = 1, uint32_t step = 1)
+    /** Run an operation on a rank's gradients; codec NULL: plain. Elements that it does not get are 0. */
+    static tw_status_t attempt(tw::World &world, int rank, tw_coll_op_t op, const tw_quant_codec_t *codec,
+                               std::vector<float> *out, uint64_t seed = 1, uint32_t step = 1)
     {
-        std::vector<float> in = make_gradients(rank), out(n);
+        const std::vector<float> in = make_gradients(rank);
+        out->assign(n, 0);
         tw_coll_segment_t segment = {};
         segment.src = in.data();
-        segment.dst = out.data();
+        segment.dst = out->data();
         segment.n_elems = n;
         segment.row_elems = columns;
         tw_coll_args_t args = {};
@@ -53,7 +54,15 @@ class Ecdq : public tw::Fixture
         args.force_codec = codec != nullptr;
         args.seed = seed;
         args.step = step;
-        EXPECT_EQ(world.run(rank, &args), TW_OK);
+        return world.run(rank, &args);
+    }
+
+    /** What a rank has after it. */
+    static std::vector<float> run(tw::World &world, int rank, tw_coll_op_t op, const tw_quant_codec_t *codec,
+                                  uint64_t seed = 1, uint32_t step = 1)
+    {
+        std::vector<float> out;
+        EXPECT_EQ(attempt(world, rank, op, codec, &out, seed, step), TW_OK);
         EXPECT_EQ(world.plan(rank).quantized, codec != nullptr);
         return out;
     }
@@ -177,19 +186,8 @@ TEST_F(Ecdq, RanksMustHaveTheSameStep)
     ASSERT_EQ(tw_quant_codec_parse("ecdq:step=2", &coarse), TW_OK);
     tw::World world({0, 1});
     world.run([&](int rank) {
-        std::vector<float> in = make_gradients(rank), out(n);
-        tw_coll_segment_t segment = {};
-        segment.src = in.data();
-        segment.dst = out.data();
-        segment.n_elems = n;
-        tw_coll_args_t args = {};
-        args.op = TW_COLL_REDUCE_SCATTER;
-        args.type = TW_TYPE_FP32;
-        args.segments = &segment;
-        args.n_segments = 1;
-        args.codec = rank ? &coarse : &ecdq;
-        args.force_codec = 1;
-        const tw_status_t status = world.run(rank, &args);
+        std::vector<float> out;
+        const tw_status_t status = attempt(world, rank, TW_COLL_REDUCE_SCATTER, rank ? &coarse : &ecdq, &out);
         EXPECT_TRUE(status == TW_ERR_MISMATCH || status == TW_ERR_PEER) << tw_status_string(status);
     });
 }

@@ -116,10 +116,6 @@ static void print_answers(void)
     FIELD(tw_coll_plan_t, model_sec);
     FIELD(tw_coll_plan_t, chunk_bytes);
     FIELD(tw_coll_plan_t, reason);
-    SIZE(tw_quant_params_t);
-    FIELD(tw_quant_params_t, codec);
-    FIELD(tw_quant_params_t, mem);
-    FIELD(tw_quant_params_t, backend);
     SIZE(tw_quant_loss_t);
     FIELD(tw_quant_loss_t, squares);
     FIELD(tw_quant_loss_t, errors);

@@ -31,34 +31,16 @@ class _Sampler:
     """Encodes and decodes samples for this process."""
 
     def __init__(self) -> None:
-        self._coders: dict[str, C.c_void_p] = {}
+        self._samplers: dict[str, C.c_void_p] = {}
         self._lock = threading.Lock()
 
-    def _coder(self, codec: capi.Codec) -> C.c_void_p:
-        """Returns a tw_quant_t, or a tw_quant_messages_t of a codec whose messages say their length."""
-        key, library, pointer = str(codec), capi.lib(), C.c_void_p()
-        if key not in self._coders:
-            if codec.says_length:
-                status = library.tw_quant_messages_create(C.byref(codec), None, C.byref(pointer))
-            else:
-                params = capi.QuantParams(codec=codec, mem=capi.HOST)
-                status = library.tw_quant_create(C.byref(params), C.byref(pointer))
-            capi.check(status, "codec")
-            self._coders[key] = pointer
-        return self._coders[key]
-
-    def _measure(self, codec: capi.Codec, dtype: int, segment: capi.Segment) -> capi.Loss:
-        library, coder, found = capi.lib(), self._coder(codec), capi.Loss()
-        values = segment.src or segment.dst
-        if codec.says_length:
-            part = capi.LosslessSegment(values, None, segment.n_elems, segment.row_elems, 0)
-            status = library.tw_quant_loss_add_message(coder, dtype, C.byref(part), SAMPLE_ELEMS,
-                                                       C.byref(found))
-        else:
-            status = library.tw_quant_loss_add(coder, dtype, values, segment.n_elems, SAMPLE_ELEMS,
-                                               C.byref(found))
-        capi.check(status, "losses")
-        return found
+    def _sampler(self, codec: capi.Codec) -> C.c_void_p:
+        key = str(codec)
+        if key not in self._samplers:
+            pointer = C.c_void_p()
+            capi.check(capi.lib().tw_quant_sampler_create(C.byref(codec), C.byref(pointer)), "codec")
+            self._samplers[key] = pointer
+        return self._samplers[key]
 
     def look(self, operation: Operation, dtype: int, rank: int) -> None:
         """Measure what an operation loses, if it is time. The table's pointers are set."""
@@ -77,8 +59,11 @@ class _Sampler:
                     self._add(operation, name, dtype, one)
 
     def _add(self, operation: Operation, name: str, dtype: int, segment: capi.Segment) -> None:
-        codec = typing.cast(capi.Codec, operation.codec)
-        found = self._measure(codec, dtype, segment)
+        codec, found = typing.cast(capi.Codec, operation.codec), capi.Loss()
+        values = capi.LosslessSegment(segment.src or segment.dst, None, segment.n_elems, segment.row_elems, 0)
+        status = capi.lib().tw_quant_loss_add(self._sampler(codec), dtype, C.byref(values), SAMPLE_ELEMS,
+                                              C.byref(found))
+        capi.check(status, "losses")
         loss = book.lost(operation.kind, operation.group, name,
                          (found.squares, found.errors, found.n_values, found.n_vanished))
         if too_much(loss):
