@@ -23,9 +23,9 @@ void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 
 /** Encode and decode about most_elems of a segment (src, n_elems and row_elems of it), the beginning of a
  *  tensor or of its part, and add what becomes of them. Of blocks: runs at even distances, at least one,
- *  which has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. Of messages: the first elements, at
- *  least TW_QUANT_BLOCK_MAX, as a message of their own, which does not count with NaN or Inf. What is random
- *  is keyed by the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
+ *  which has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. Of messages: the first elements,
+ *  at least TW_QUANT_BLOCK_MAX, as a message of their own, which does not count with NaN or Inf. What is
+ *  random is keyed by the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
                               const tw_quant_message_segment_t *segment, size_t most_elems,
                               tw_quant_loss_t *loss);

@@ -182,15 +182,16 @@ TEST_F(Disks, ASlowOneIsWaitedForBeforeTheUpdate)
 TEST_F(Disks, OneThatHangsIsNamed)
 {
     is_held = true;
-    expect_log("rank 1: " + folder_ +
-               "/step-00000001.tmp/shard-00001.safetensors: the disk has not taken it ");
+    const std::string hangs =
+        "rank 1: " + folder_ + "/step-00000001.tmp/shard-00001.safetensors: the disk has not taken it ";
+    expect_log(hangs);
     expect_log("rank 0: allgather (");
     expect_log("from rank 1");
-    std::thread disk([] {
-        while (!is_asked) {
+    std::thread disk([&] {
+        /* Until both have said so; 60 s end a test in which one never does. */
+        for (int i = 0; i < 60000 && !(log_count(hangs) && log_count("from rank 1")); i++) {
             usleep(1000);
         }
-        usleep(500000);
         is_held = false;
     });
     tw::run_ranks({0, 1}, [&](int, tw_coll_t *world) {
