@@ -443,6 +443,11 @@ def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
         kind, like.size(), like.stride(), like.storage_offset(), dtype=like.dtype, device=like.device)
 
 
+def is_in_use(storage: torch.UntypedStorage) -> bool:
+    """Whether there are tensors in this memory, as far as torch tells."""
+    return not hasattr(torch._C, "_storage_Use_Count") or torch._C._storage_Use_Count(storage._cdata) > 1
+
+
 def operator_name(function: Any) -> str:
     return function._schema.name
 

@@ -149,6 +149,10 @@ class Call:
         for one in params:  # or FSDP2 would read the result, to add to them
             inside.shard(one).grad = None
 
+    def asks_for_input(self) -> bool:
+        """Whether the next buffer is for what is reduced: FSDP2 asks for it first."""
+        return self._n_allocated == 0
+
     def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
         """Stand in for a buffer that FSDP2 has asked for. The second one is the result's."""
         self._n_allocated += 1

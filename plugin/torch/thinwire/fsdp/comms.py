@@ -22,7 +22,7 @@ from ..collectives import operations, shapes
 from ..engine import segments
 from ..engine.communicators import TYPES, Communicator, Use, Waitable
 from ..telemetry import tally
-from . import backward, prefetch, replicas, staging
+from . import backward, buffers, prefetch, replicas, staging
 
 UNKNOWN = "unknown boundaries"
 OWN_GATHER = "gathered as %s says"  # a tensor's own class says it: one of fp8, or of 4 bits
@@ -329,8 +329,11 @@ class _ReduceScatter(_Comm):
     call: backward.Call | None = None  # the call whose reduction need not be waited for
 
     def allocate(self, size, *, dtype, device):
-        made = super().allocate(size, dtype=dtype, device=device)
-        return self.call.allocated(made) if self.call is not None and self.allocator is None else made
+        if self.call is None or self.allocator is not None:
+            return super().allocate(size, dtype=dtype, device=device)
+        if self.call.asks_for_input():
+            return self.call.allocated(buffers.shared.take(size, dtype))
+        return self.call.allocated(super().allocate(size, dtype=dtype, device=device))
 
     def _sizes(self) -> list[int]:
         return [inside.shard_size(one).numel() for one in self.params]
