@@ -8,7 +8,7 @@
 #define SECONDS 0.1
 #define ROW_ELEMS 1024
 
-const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless"};
+const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless", "ecdq"};
 
 /** Fill with bf16 values like weights': of all sizes around 0. */
 static void doctor_fill(uint16_t *values)

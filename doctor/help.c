@@ -10,8 +10,10 @@
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
+#define ECDQ_TEXT "ecdq:step=0.5"
+#define ECDQ_STEP (-4) /* that step, in quarters of an octave */
 
-enum { INT4 = 1, LOSSLESS = 2 }; /* of tw_doctor_codec_names */
+enum { INT4 = 1, LOSSLESS, ECDQ }; /* of tw_doctor_codec_names */
 
 static const double sizes[] = {124e6, USUAL_PARAMS, 7e9, 70e9};
 
@@ -48,7 +50,8 @@ tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
 /** Return the bits that a codec takes of a parameter in training, about. */
 static double usual_bits(tw_quant_kind_t kind)
 {
-    const tw_quant_codec_t codec = {.kind = kind, .block = tw_quant_row_get(kind)->block};
+    const tw_quant_codec_t codec = {
+        .kind = kind, .block = tw_quant_row_get(kind)->block, .step = kind == TW_QUANT_ECDQ ? ECDQ_STEP : 0};
     return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
@@ -72,6 +75,7 @@ tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_para
                               .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
                               .lossless_sec =
                                   coded_sec(links, n_params, usual_bits(TW_QUANT_LOSSLESS), LOSSLESS),
+                              .ecdq_sec = coded_sec(links, n_params, usual_bits(TW_QUANT_ECDQ), ECDQ),
                               .int4_sec = coded_sec(links, n_params, usual_bits(TW_QUANT_INT4), INT4)};
 }
 
@@ -103,31 +107,34 @@ static const char *sec_text(double sec, char text[32])
 
 static void print_table(const tw_doctor_step_t *steps, int n)
 {
-    char count[32], plain[32], lossless[32], int4[32];
+    char count[32], plain[32], lossless[32], ecdq[32], int4[32];
     printf("a step of FSDP or ZeRO-3 in bf16: seconds that its weights and gradients take on these links, "
-           "where a core of\neach rank codes them:\n  %-12s %10s %12s %27s\n",
-           "parameters", "plain", "TW_FSDP=1", "TW_FSDP=1 TW_GRADS=int4");
+           "where a core of\neach rank codes them:\n  %-12s %10s %12s %24s %16s\n",
+           "parameters", "plain", "TW_FSDP=1", "+ TW_GRADS=" ECDQ_TEXT, "+ TW_GRADS=int4");
     for (int i = 0; i < n; i++) {
-        printf("  %-12s %10s %12s %27s\n", count_text(steps[i].n_params, count),
+        printf("  %-12s %10s %12s %24s %16s\n", count_text(steps[i].n_params, count),
                sec_text(steps[i].plain_sec, plain), sec_text(steps[i].lossless_sec, lossless),
-               sec_text(steps[i].int4_sec, int4));
+               sec_text(steps[i].ecdq_sec, ecdq), sec_text(steps[i].int4_sec, int4));
     }
 }
 
 /** Print what to type, if something helps. */
 static void print_advice(const tw_doctor_step_t *step)
 {
+    const char *grads = step->ecdq_sec <= step->int4_sec ? ECDQ_TEXT : "int4";
+    const double rounded_sec = fmin(step->ecdq_sec, step->int4_sec);
     const int lossless = step->plain_sec >= LEAST_GAIN * step->lossless_sec,
-              int4 = step->plain_sec >= LEAST_GAIN * step->int4_sec;
-    char count[32], plain[32], coded[32], quantized[32];
+              rounded = step->plain_sec >= LEAST_GAIN * rounded_sec;
+    char count[32], plain[32], coded[32], with_loss[32];
     printf("thinwire: a step of %s parameters takes %s s on these links, with Thinwire %s s and no loss "
-           "changed, %s s with 4-bit gradients: ",
+           "changed, %s s with TW_GRADS=%s: ",
            count_text(step->n_params, count), sec_text(step->plain_sec, plain),
-           sec_text(step->lossless_sec, coded), sec_text(step->int4_sec, quantized));
-    if (lossless || int4) {
-        printf("type %s torchrun ... job.py (FSDP2; on GPUs with TW_GRADS=int4, gradients without loss go "
-               "plain there; DDP: TW_DDP=1; DeepSpeed, Megatron: docs/nccl.md)\n",
-               lossless ? "TW_FSDP=1" : "TW_FSDP=1 TW_GRADS=int4");
+           sec_text(step->lossless_sec, coded), sec_text(rounded_sec, with_loss), grads);
+    if (lossless || rounded) {
+        printf(
+            "type TW_FSDP=1 %s%s%storchrun ... job.py (FSDP2; on GPUs with TW_GRADS=int4, gradients without "
+            "loss go plain there; DDP: TW_DDP=1; DeepSpeed, Megatron: docs/nccl.md)\n",
+            lossless ? "" : "TW_GRADS=", lossless ? "" : grads, lossless ? "" : " ");
     } else {
         printf("it will not help you, plain is as fast\n");
     }
@@ -161,8 +168,9 @@ json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i)
 {
     tw_doctor_step_t steps[TW_DOCTOR_STEPS];
     (void)tw_doctor_steps(result, steps);
-    return json_pack("{s:f, s:f, s:f, s:f}", "params", steps[i].n_params, "plain_sec", steps[i].plain_sec,
-                     "lossless_sec", steps[i].lossless_sec, "int4_sec", steps[i].int4_sec);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "params", steps[i].n_params, "plain_sec",
+                     steps[i].plain_sec, "lossless_sec", steps[i].lossless_sec, "ecdq_sec", steps[i].ecdq_sec,
+                     "int4_sec", steps[i].int4_sec);
 }
 
 json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i)

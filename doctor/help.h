@@ -22,7 +22,8 @@ typedef struct tw_doctor_links {
 typedef struct tw_doctor_step {
     double n_params;
     double plain_sec;
-    double lossless_sec, int4_sec; /**< with TW_FSDP=1; with TW_GRADS=int4 beside it */
+    /** with TW_FSDP=1; with TW_GRADS=ecdq:step=0.5 beside it, or int4 */
+    double lossless_sec, ecdq_sec, int4_sec;
 } tw_doctor_step_t;
 
 tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result);

@@ -32,7 +32,7 @@ TW_C_BEGIN
 #define TW_DOCTOR_DEVICES_MAX 8
 #define TW_DOCTOR_NAME_BYTES 64
 #define TW_DOCTOR_NONCE_BYTES 16
-#define TW_DOCTOR_CODECS 3
+#define TW_DOCTOR_CODECS 4
 
 /** A network device of a rank. */
 typedef struct tw_doctor_device {
@@ -59,7 +59,7 @@ typedef struct tw_doctor_facts {
     double clock_sec, clock_uncertain_sec; /**< clock ahead of rank 0's, give or take */
 } tw_doctor_facts_t;
 
-/** "int8", "int4", "lossless". */
+/** "int8", "int4", "lossless", "ecdq". */
 extern const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS];
 
 /** What a flow measures. */

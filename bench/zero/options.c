@@ -40,8 +40,8 @@ static void take_child(struct argp_state *state, const tw_flag_t *flag, void *ct
 static const tw_flag_t flag_list[] = {
     {.field = {"sets", NULL, "LIST",
                "Of ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, delta4, "
-               "delta2, delta, zero3-lossless, lossless, delta-g4 (default: all); deltas but delta and "
-               "lossless with int4 gradients",
+               "delta2, delta, zero3-lossless, lossless, delta-g4, delta-ecdq-half, delta-ecdq (default: "
+               "all); delta8, delta4 and delta2 with int4 gradients",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .take = take_sets},
     {.field = {"nodes", "2", "N", "Nodes", TW_CONFIG_INT32, AT(n_nodes), 1, TW_CLUSTER_MAX_NODES, NULL}},

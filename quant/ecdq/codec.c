@@ -90,15 +90,27 @@ static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
     }
 }
 
-/** Count the symbols of a block, four counts at a time so that none has to wait for the one before. */
+/** Count the symbols of a block, eight counts at a time so that none has to wait for the one before. */
 static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_ECDQ_SYMBOLS])
 {
-    uint32_t apart[4][TW_ECDQ_SYMBOLS] = {{0}};
-    for (size_t i = 0; i < n; i++) {
-        apart[i % 4][symbols[i]]++;
+    uint32_t apart[8][TW_ECDQ_SYMBOLS] = {{0}};
+    size_t whole = n - n % 8;
+    for (size_t i = 0; i < whole; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, symbols + i, sizeof(eight));
+#pragma GCC unroll 8
+        for (size_t k = 0; k < 8; k++) {
+            apart[k][eight >> 8 * k & 0xff]++;
+        }
     }
-    for (size_t s = 0; s < TW_ECDQ_SYMBOLS; s++) {
-        counts[s] = apart[0][s] + apart[1][s] + apart[2][s] + apart[3][s];
+    for (size_t i = whole; i < n; i++) {
+        apart[0][symbols[i]]++;
+    }
+    memset(counts, 0, TW_ECDQ_SYMBOLS * sizeof(*counts));
+    for (size_t k = 0; k < 8; k++) {
+        for (size_t s = 0; s < TW_ECDQ_SYMBOLS; s++) {
+            counts[s] += apart[k][s];
+        }
     }
 }
 
@@ -154,14 +166,19 @@ static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escap
 static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
 {
     uint16_t *at = ecdq->escapes;
-    for (size_t i = 0; n_escapes && i < n; i++) {
-        if (ecdq->symbols[i] % TW_ENTROPY_SYMBOLS == TW_ENTROPY_ESCAPE) {
-            *at++ = (uint16_t)ecdq->integers[i];
-            if (ecdq->integers[i] == TW_ECDQ_RAW) {
-                memcpy(at, &ecdq->values[i], sizeof(float));
+    memset(ecdq->symbols + n, 0, 8);
+    for (size_t i = 0; n_escapes && i < n; i += 8) {
+        uint64_t eight, found;
+        memcpy(&eight, ecdq->symbols + i, sizeof(eight));
+        /* Each byte's symbol and 1: a bit more where it is the escape. */
+        found = ((eight & 0x1f1f1f1f1f1f1f1f) + 0x0101010101010101) & 0x2020202020202020;
+        for (; found; found &= found - 1, n_escapes--) {
+            size_t which = i + (size_t)__builtin_ctzll(found) / 8;
+            *at++ = (uint16_t)ecdq->integers[which];
+            if (ecdq->integers[which] == TW_ECDQ_RAW) {
+                memcpy(at, &ecdq->values[which], sizeof(float));
                 at += 2;
             }
-            n_escapes--;
         }
     }
     return (size_t)(at - ecdq->escapes);

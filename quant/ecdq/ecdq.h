@@ -53,7 +53,8 @@ TW_C_BEGIN
 #define TW_ECDQ_STEP_MIN (-8)  /**< quarters of an octave: steps from 1/4 to 4 */
 #define TW_ECDQ_STEP_MAX 8
 #define TW_ECDQ_SYMBOLS (TW_LOSSLESS_CLASSES * TW_ENTROPY_SYMBOLS)
-#define TW_ECDQ_DITHER_GROUP 128 /**< elements whose dither 16 counters make */
+#define TW_ECDQ_COUNTERS 16 /**< that make the dither of a group */
+#define TW_ECDQ_DITHER_GROUP (8 * TW_ECDQ_COUNTERS)
 #define TW_ECDQ_TABLES_MAX (2 + TW_LOSSLESS_CLASSES * (2 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
 
 /** What stands before the lossless codec's head. */

@@ -3,8 +3,49 @@
 #ifndef TW_QUANT_ECDQ_LANES_H
 #define TW_QUANT_ECDQ_LANES_H
 
+#include "quant/arithmetic/philox.h"
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
+
+/** Ten rounds of Philox for a vector of counters. */
+INLINE void philox_vec(vec_t counters, const uint32_t key[2], vec_t words[4])
+{
+    uint32_t key0 = key[0], key1 = key[1];
+    words[0] = counters;
+    words[1] = words[2] = words[3] = vec_set(0);
+#pragma GCC unroll 10
+    for (int round = 0; round < TW_PHILOX_ROUNDS; round++) {
+        vec_t upper0, upper1, lower0 = vec_mul_wide(words[0], vec_set(TW_PHILOX_M0), &upper0);
+        vec_t lower1 = vec_mul_wide(words[2], vec_set(TW_PHILOX_M1), &upper1);
+        words[0] = vec_xor(vec_xor(upper1, words[1]), vec_set(key0));
+        words[1] = lower1;
+        words[2] = vec_xor(vec_xor(upper0, words[3]), vec_set(key1));
+        words[3] = lower0;
+        key0 += TW_PHILOX_W0;
+        key1 += TW_PHILOX_W1;
+    }
+}
+
+static void ecdq_lanes_dither(const uint32_t key[2], uint32_t group, size_t n_groups, uint16_t *halves)
+{
+    uint32_t places[TW_ECDQ_COUNTERS];
+    for (uint32_t i = 0; i < TW_ECDQ_COUNTERS; i++) {
+        places[i] = i;
+    }
+    for (size_t g = 0; g < n_groups; g++, halves += TW_ECDQ_DITHER_GROUP) {
+        for (size_t i = 0; i < TW_ECDQ_COUNTERS; i += WIDTH) {
+            vec_t counters, words[4];
+            memcpy(&counters, places + i, sizeof(counters));
+            counters = vec_add(counters, vec_set(TW_ECDQ_COUNTERS * (group + (uint32_t)g)));
+            philox_vec(counters, key, words);
+            for (size_t w = 0; w < 4; w++) {
+                uint16_t *at = halves + 2 * TW_ECDQ_COUNTERS * w + i;
+                vec_store16(at, words[w]);
+                vec_store16(at + TW_ECDQ_COUNTERS, vec_shr(words[w], 16));
+            }
+        }
+    }
+}
 
 static void ecdq_lanes_encode(const uint64_t *table, const uint8_t *symbols, size_t n,
                               tw_entropy_writer_t *writer)
@@ -60,6 +101,6 @@ static int ecdq_lanes_decode(const uint32_t *table, const uint16_t *expected, si
            decode_groups(table, expected, whole, reader, symbols);
 }
 
-#define LANES LOOPS, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode
+#define LANES LOOPS, .dither = ecdq_lanes_dither, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode
 
 #endif

@@ -1,9 +1,24 @@
-/* The oracle: a block's symbols, lane by lane. */
+/* The oracle: dither counter by counter, and a block's symbols lane by lane. */
+#include "quant/arithmetic/philox.h"
 #include "quant/ecdq/loops.h"
 
 static int ecdq_always(void)
 {
     return 1;
+}
+
+static void ecdq_ref_dither(const uint32_t key[2], uint32_t group, size_t n_groups, uint16_t *halves)
+{
+    for (size_t g = 0; g < n_groups; g++, halves += TW_ECDQ_DITHER_GROUP) {
+        for (uint32_t i = 0; i < TW_ECDQ_COUNTERS; i++) {
+            tw_philox_words_t at = {{TW_ECDQ_COUNTERS * (group + (uint32_t)g) + i}};
+            tw_philox_words_t words = tw_philox(at, key[0], key[1]);
+            for (size_t w = 0; w < 4; w++) {
+                halves[2 * TW_ECDQ_COUNTERS * w + i] = (uint16_t)words.word[w];
+                halves[2 * TW_ECDQ_COUNTERS * w + TW_ECDQ_COUNTERS + i] = (uint16_t)(words.word[w] >> 16);
+            }
+        }
+    }
 }
 
 static void ecdq_ref_encode(const uint64_t *table, const uint8_t *symbols, size_t n,
@@ -34,6 +49,7 @@ static int ecdq_ref_decode(const uint32_t *table, const uint16_t *expected, size
 const tw_ecdq_backend_t tw_ecdq_ref = {
     .is = {"ref", TW_MEM_HOST, ecdq_always},
     LOOPS,
+    .dither = ecdq_ref_dither,
     .encode = ecdq_ref_encode,
     .decode = ecdq_ref_decode,
 };

@@ -94,11 +94,20 @@ static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m2
     return _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
 }
 
+/** The lower and upper halves of products. */
+static inline __m256i vec_mul_wide(__m256i a, __m256i b, __m256i *upper)
+{
+    __m256i even = _mm256_mul_epu32(a, b);
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
+    *upper = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+
 static inline __m256i vec_mul_high(__m256i a, __m256i b)
 {
-    __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a, b), 32);
-    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
-    return _mm256_blend_epi32(even, odd, 0xaa);
+    __m256i upper;
+    vec_mul_wide(a, b, &upper);
+    return upper;
 }
 
 /* Where each element goes when the chosen ones are moved together, and where it comes from when they are

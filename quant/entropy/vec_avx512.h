@@ -84,11 +84,20 @@ static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m5
     return _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
 }
 
+/** The lower and upper halves of products. */
+static inline __m512i vec_mul_wide(__m512i a, __m512i b, __m512i *upper)
+{
+    __m512i even = _mm512_mul_epu32(a, b);
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+    *upper = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
 static inline __m512i vec_mul_high(__m512i a, __m512i b)
 {
-    __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(a, b), 32);
-    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
-    return _mm512_mask_blend_epi32(0xaaaa, even, odd);
+    __m512i upper;
+    vec_mul_wide(a, b, &upper);
+    return upper;
 }
 
 /** The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 32

@@ -102,7 +102,7 @@ class Cluster
         one.descriptors = one.descriptors_hard = 65536;
         one.memory_bytes = one.shm_bytes = (int64_t)64 << 30;
         one.send_buffer = one.receive_buffer = 4 << 20;
-        one.encode_GBps[0] = one.encode_GBps[1] = one.encode_GBps[2] = 10;
+        one.encode_GBps[0] = one.encode_GBps[1] = one.encode_GBps[2] = one.encode_GBps[3] = 10;
         return one;
     }
 

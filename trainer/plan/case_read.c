@@ -104,6 +104,7 @@ static const case_key_t codec_keys[] = {
     {"int2", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
     {"delta", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_DELTA]), 1, MOST, NULL, 0},
     {"lossless", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
+    {"ecdq", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_ECDQ]), 1, MOST, NULL, 0},
 };
 
 #define N_CODEC_KEYS (sizeof(codec_keys) / sizeof(codec_keys[0]))

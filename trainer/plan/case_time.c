@@ -217,7 +217,9 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
 
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs)
 {
-    const double bits[TW_PLAN_CODEC_COUNT] = {8.0, 4.0, 2.0, delta_bits, TW_PLAN_LOSSLESS_WEIGHT_BITS};
+    const tw_quant_codec_t ecdq = {.kind = TW_QUANT_ECDQ};
+    const double bits[TW_PLAN_CODEC_COUNT] = {
+        8.0, 4.0, 2.0, delta_bits, TW_PLAN_LOSSLESS_WEIGHT_BITS, tw_quant_usual_bits(&ecdq, TW_TYPE_BF16)};
     for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
         if (given->codec_memory_Bps > 0.0) {
             /* all that is read and written once: the weight, its code, of changes the old weight and a

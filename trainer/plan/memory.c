@@ -74,16 +74,21 @@ static double moving_bytes(const given_t *given)
     return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
-/** Contexts, tables and code of codecs in use, as measured; a lossless codec's context alone is 1.5 MB. */
+/** Of a codec of messages, where there is one; a context of the lossless one's alone is 1.5 MB. */
+static double messages_bytes(const tw_quant_codec_t *codec)
+{
+    double bytes = tw_quant_row_get(codec->kind)->unbiased ? 33e5 : 19e5;
+    return tw_quant_form(codec) == TW_QUANT_MESSAGE ? bytes : 0.0;
+}
+
+/** Contexts, tables and code of codecs in use, as measured. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
     const tw_train_codecs_t *codecs = &o->codecs;
     double weights = tw_train_is_rounded(&codecs->weights) ? 5e5 : 0.0;
     double gradients = tw_train_is_rounded(&codecs->gradients) ? 3e5 : 0.0;
-    int has_lossless = tw_quant_form(&codecs->weights) == TW_QUANT_MESSAGE ||
-                       tw_quant_form(&codecs->gradients) == TW_QUANT_MESSAGE;
-    double lossless = has_lossless ? 19e5 : 0.0;
-    return weights + gradients + lossless + (tw_quant_form(&codecs->delta) == TW_QUANT_CHANGE ? 4e5 : 0.0);
+    double messages = fmax(messages_bytes(&codecs->weights), messages_bytes(&codecs->gradients));
+    return weights + gradients + messages + (tw_quant_form(&codecs->delta) == TW_QUANT_CHANGE ? 4e5 : 0.0);
 }
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */

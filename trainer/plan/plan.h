@@ -25,6 +25,7 @@ typedef enum tw_plan_codec {
     TW_PLAN_INT2,
     TW_PLAN_DELTA, /**< the lossless delta's */
     TW_PLAN_LOSSLESS,
+    TW_PLAN_ECDQ,
     TW_PLAN_CODEC_COUNT
 } tw_plan_codec_t;
 

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "quant/message_codec.h"
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 
@@ -210,43 +211,45 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-/** Measures the lossless codec as gradients have it: encoded, and decoded by the owner. */
-static tw_status_t measure_lossless(const trial_t *trial, tw_plan_speed_t *speed)
+/** Measures a codec of messages as gradients have it: encoded, and decoded by the owner. */
+static tw_status_t measure_messages(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
-    const tw_quant_lossless_segment_t segment = {
+    const tw_quant_message_segment_t segment = {
         .src = trial->fresh, .dst = trial->copy, .n_elems = trial->n_elems};
-    tw_quant_lossless_t *codec = NULL;
+    const tw_quant_message_args_t args = {.type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
+    tw_quant_messages_t *messages = NULL;
+    tw_quant_codec_t codec;
     size_t bytes;
-    tw_status_t status = tw_quant_lossless_create(NULL, &codec);
+    TW_TRY(tw_quant_codec_parse(name, &codec));
+    tw_status_t status = tw_quant_messages_create(&codec, NULL, &messages);
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         forget(trial->other);
         double begin = tw_thread_sec();
-        status = tw_quant_lossless_encode(codec, TW_TYPE_BF16, &segment, 1, trial->message,
-                                          trial->message_bytes, &bytes);
+        status = tw_quant_messages_encode(messages, &args, trial->message, trial->message_bytes, &bytes);
         speeds_note(&speed->encode_sec, begin, trial->n_elems);
         forget(trial->other);
         begin = tw_thread_sec();
         status = status == TW_OK
-                     ? tw_quant_lossless_decode(codec, TW_TYPE_BF16, &segment, 1, trial->message, bytes)
+                     ? tw_quant_messages_decode(messages, &args, TW_QUANT_SINK_STORE, trial->message, bytes)
                      : status;
         speeds_note(&speed->decode_sec, begin, trial->n_elems);
     }
-    tw_quant_lossless_destroy(codec);
+    tw_quant_messages_destroy(messages);
     return status;
 }
 
 tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
                                    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
 {
-    static const char *const names[] = {
-        [TW_PLAN_INT8] = "int8", [TW_PLAN_INT4] = "int4:hadamard", [TW_PLAN_INT2] = "int2:hadamard"};
+    static const char *const names[TW_PLAN_CODEC_COUNT] = {"int8",  "int4:hadamard", "int2:hadamard",
+                                                           "delta", "lossless",      "ecdq"};
     trial_t trial;
     tw_status_t status = trial_init(&trial, piece_elems, n_pieces);
     for (int codec = 0; codec < TW_PLAN_CODEC_COUNT && status == TW_OK; codec++) {
         codecs[codec] = (tw_plan_speed_t){0};
-        status = codec == TW_PLAN_DELTA      ? measure_delta(&trial, &codecs[codec])
-                 : codec == TW_PLAN_LOSSLESS ? measure_lossless(&trial, &codecs[codec])
-                                             : measure_quant(&trial, names[codec], &codecs[codec]);
+        status = codec == TW_PLAN_DELTA  ? measure_delta(&trial, &codecs[codec])
+                 : codec > TW_PLAN_DELTA ? measure_messages(&trial, names[codec], &codecs[codec])
+                                         : measure_quant(&trial, names[codec], &codecs[codec]);
     }
     trial_cleanup(&trial);
     return status;

@@ -387,7 +387,7 @@ static tw_plan_speed_t speed_of(const tw_plan_cluster_t *cluster, const tw_quant
     case TW_QUANT_AS_IS:
         return (tw_plan_speed_t){0};
     case TW_QUANT_MESSAGE:
-        return cluster->codecs[TW_PLAN_LOSSLESS];
+        return cluster->codecs[codec->kind == TW_QUANT_ECDQ ? TW_PLAN_ECDQ : TW_PLAN_LOSSLESS];
     case TW_QUANT_CHANGE:
         return cluster->codecs[TW_PLAN_DELTA];
     default:
