@@ -243,24 +243,18 @@ tw_status_t tw_cluster_parse_link(const char *text, double *link_bps)
 
 static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
 {
-    if (params->n_nodes < 1 || params->n_nodes > TW_CLUSTER_MAX_NODES) {
-        tw_error("cluster: %d nodes: must be 1 to %d", params->n_nodes, TW_CLUSTER_MAX_NODES);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(params->n_nodes < 1 || params->n_nodes > TW_CLUSTER_MAX_NODES, TW_ERR_INVALID,
+               "cluster: %d nodes: must be 1 to %d", params->n_nodes, TW_CLUSTER_MAX_NODES);
     if (params->ranks_per_node < 1 || params->ranks_per_node > TW_CLUSTER_MAX_RANKS / params->n_nodes) {
         return tw_fail(TW_ERR_INVALID, "cluster: %d ranks per node on %d nodes: must be 1 to %d",
                        params->ranks_per_node, params->n_nodes, TW_CLUSTER_MAX_RANKS / params->n_nodes);
     }
-    if (params->n_nics < 0 || params->n_nics > TW_CLUSTER_MAX_NICS) {
-        tw_error("cluster: %d nics per node: must be 1 to %d", params->n_nics, TW_CLUSTER_MAX_NICS);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(params->n_nics < 0 || params->n_nics > TW_CLUSTER_MAX_NICS, TW_ERR_INVALID,
+               "cluster: %d nics per node: must be 1 to %d", params->n_nics, TW_CLUSTER_MAX_NICS);
     TW_FAIL_IF(!rate_fits(params->link_bps), TW_ERR_INVALID,
                "cluster: a link of %g bit/s: must be at least %g", params->link_bps, TW_CLUSTER_LINK_MIN_BPS);
-    if (!(params->grace_sec >= 0) || !params->argv || !params->argv[0]) {
-        tw_error("cluster: %s", params->grace_sec >= 0 ? "no command" : "the time of grace is negative");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!(params->grace_sec >= 0) || !params->argv || !params->argv[0], TW_ERR_INVALID, "cluster: %s",
+               params->grace_sec >= 0 ? "no command" : "the time of grace is negative");
     return TW_OK;
 }
 

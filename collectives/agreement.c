@@ -133,10 +133,10 @@ static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
     if (memcmp(&pair->own, &pair->other, sizeof(pair->own)) == 0) {
         return TW_OK;
     }
-    tw_error("rank %d: alltoall: rank %d sends %llu elements, here %llu are expected%s", pair->rank,
-             pair->peer, (unsigned long long)pair->other.n_elems, (unsigned long long)pair->own.n_elems,
-             pair->own.n_elems == pair->other.n_elems ? ", in other segments" : "");
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH,
+                   "rank %d: alltoall: rank %d sends %llu elements, here %llu are expected%s", pair->rank,
+                   pair->peer, (unsigned long long)pair->other.n_elems, (unsigned long long)pair->own.n_elems,
+                   pair->own.n_elems == pair->other.n_elems ? ", in other segments" : "");
 }
 
 /** Every rank tells every other one how much it sends: a wrong count would else be a message that never

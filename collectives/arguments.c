@@ -39,8 +39,7 @@ static size_t sum_counts(const size_t *counts, int world)
 
 static tw_status_t arguments_refuse(const tw_coll_t *coll, const tw_coll_args_t *args, const char *what)
 {
-    tw_error("rank %d: %s: %s", coll->topo.rank, tw_coll_op_name(args->op), what);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "rank %d: %s: %s", coll->topo.rank, tw_coll_op_name(args->op), what);
 }
 
 static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args,
@@ -52,13 +51,10 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
         return arguments_refuse(coll, args,
                                 "a codec whose messages do not stand for themselves: NULL is plain");
     }
-    if (row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths) {
-        tw_error(
-            "rank %d: %s: %s messages have lengths of their own, and NCCL needs lengths beforehand: make "
-            "the communicator for a transport (TW_WIRE_TRANSPORT)",
-            coll->topo.rank, tw_coll_op_name(args->op), row->name);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(row->form == TW_QUANT_MESSAGE && coll->engine->fixes_lengths, TW_ERR_UNSUPPORTED,
+               "rank %d: %s: %s messages have lengths of their own, and NCCL needs lengths beforehand: make "
+               "the communicator for a transport (TW_WIRE_TRANSPORT)",
+               coll->topo.rank, tw_coll_op_name(args->op), row->name);
     if (!row->sums && is_reduction(args->op)) {
         (void)arguments_refuse(coll, args, "its codec does not sum: it is for changes of weights");
         return TW_ERR_UNSUPPORTED;
@@ -117,10 +113,8 @@ static const char *find_fault(const tw_coll_args_t *args, int world)
 
 static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
-    if ((unsigned)args->op >= TW_COLL_OP_COUNT) {
-        tw_error("rank %d: unknown operation %d", coll->topo.rank, (int)args->op);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF((unsigned)args->op >= TW_COLL_OP_COUNT, TW_ERR_INVALID, "rank %d: unknown operation %d",
+               coll->topo.rank, (int)args->op);
     const char *fault = find_fault(args, coll->topo.world);
     if (fault) {
         return arguments_refuse(coll, args, fault);
@@ -166,11 +160,8 @@ static tw_status_t check_segments(const tw_coll_request_t *request)
         int has_codec = segment->codec && !segment->unquantized;
         const char *fault = find_segment_fault(request, segment, &n_bytes);
         fault = !fault && has_codec && !args->codec ? "its codec needs one of the operation" : fault;
-        if (fault) {
-            tw_error("rank %d: %s: segment %zu: %s", request->coll->topo.rank, tw_coll_op_name(args->op), s,
-                     fault);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(fault, TW_ERR_INVALID, "rank %d: %s: segment %zu: %s", request->coll->topo.rank,
+                   tw_coll_op_name(args->op), s, fault);
         TW_TRY(has_codec ? check_codec(request->coll, args, segment->codec) : TW_OK);
     }
     return TW_OK;

@@ -201,9 +201,9 @@ static tw_status_t no_candidate(const pick_t *pick)
 {
     const tw_coll_args_t *args = pick->c.args;
 
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\"", pick->c.topo->rank, tw_coll_op_name(args->op),
-             args->codec ? "quantized" : "plain", args->algo ? args->algo : "auto");
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "rank %d: %s: there is no %s algorithm \"%s\"", pick->c.topo->rank,
+                   tw_coll_op_name(args->op), args->codec ? "quantized" : "plain",
+                   args->algo ? args->algo : "auto");
 }
 
 static int is_kind(const candidate_t *candidate, int quantized)

@@ -14,8 +14,7 @@
  *  schedule/      emit.c takes the tasks, run.c runs them over the transport
  *  create.c makes communicators, world.c for those who have no transport; topology.h says which rank is
  *  where. */
-#ifndef TW_COLLECTIVES_COMMUNICATOR_H
-#define TW_COLLECTIVES_COMMUNICATOR_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -274,5 +273,3 @@ tw_status_t tw_coll_drain(tw_coll_t *coll);
 void tw_coll_drop_requests(tw_coll_t *coll);
 
 TW_C_END
-
-#endif

@@ -156,8 +156,7 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
 
 static tw_status_t create_refuse(const char *what)
 {
-    tw_error("a communicator: %s", what);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "a communicator: %s", what);
 }
 
 /** Two threads that move one transport would destroy each other's work. */
@@ -178,10 +177,8 @@ static tw_status_t check_owner(const tw_coll_params_t *params)
 
 static tw_status_t create_check_params(const tw_coll_params_t *params)
 {
-    if (params->id < 0 || params->id > TW_COLL_MAX_ID) {
-        tw_error("communicator id %d is not in 0 to %d", params->id, TW_COLL_MAX_ID);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(params->id < 0 || params->id > TW_COLL_MAX_ID, TW_ERR_INVALID,
+               "communicator id %d is not in 0 to %d", params->id, TW_COLL_MAX_ID);
     if (params->mem != TW_MEM_HOST && params->mem != TW_MEM_CUDA) {
         return create_refuse("there is no such memory");
     }

@@ -20,9 +20,8 @@ typedef struct meeting {
 
 static tw_status_t disagree(const meeting_t *m, int member, const char *what)
 {
-    tw_error("rank %d: making a communicator: rank %d %s", tw_transport_rank(m->boot->transport),
-             m->boot->topo->peer[member], what);
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH, "rank %d: making a communicator: rank %d %s",
+                   tw_transport_rank(m->boot->transport), m->boot->topo->peer[member], what);
 }
 
 /** Different lists of ranks: somebody may be waiting for a rank that never comes. */
@@ -133,14 +132,10 @@ static tw_status_t identity_choose(const meeting_t *m, int *id)
             break;
         }
     }
-    if (*id > TW_COLL_MAX_ID) {
-        tw_error("rank %d: making a communicator: all %d ids are in use", rank, TW_COLL_MAX_ID);
-        return TW_ERR_INVALID;
-    }
-    if (user >= 0) {
-        tw_error("rank %d: making a communicator: id %d is in use on rank %d", rank, *id, topo->peer[user]);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(*id > TW_COLL_MAX_ID, TW_ERR_INVALID, "rank %d: making a communicator: all %d ids are in use",
+               rank, TW_COLL_MAX_ID);
+    TW_FAIL_IF(user >= 0, TW_ERR_INVALID, "rank %d: making a communicator: id %d is in use on rank %d", rank,
+               *id, topo->peer[user]);
     return TW_OK;
 }
 

@@ -1,7 +1,6 @@
 /** What the members of a communicator agree on before anything else: that they mean the same communicator,
  *  and its id. */
-#ifndef TW_COLLECTIVES_IDENTITY_H
-#define TW_COLLECTIVES_IDENTITY_H
+#pragma once
 
 #include "collectives/model/bootstrap.h"
 
@@ -28,5 +27,3 @@ int tw_identity_any(const tw_identity_ids_t *ids);
 void tw_identity_free(tw_identity_ids_t *ids, int id);
 
 TW_C_END
-
-#endif

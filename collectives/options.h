@@ -1,6 +1,5 @@
 /** Variables of the environment: TW_COLL_... */
-#ifndef TW_COLLECTIVES_OPTIONS_H
-#define TW_COLLECTIVES_OPTIONS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -33,5 +32,3 @@ typedef enum tw_coll_gpu_workspace {
 tw_status_t tw_coll_options_read(tw_coll_options_t *options);
 
 TW_C_END
-
-#endif

@@ -125,8 +125,8 @@ static tw_status_t progress_start(tw_progress_t *progress)
     }
     if (error != 0) {
         tw_shared_mover_remove(&progress->mover);
-        tw_error("rank %d: no progress thread: error %d", tw_transport_rank(progress->transport), error);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no progress thread: error %d",
+                       tw_transport_rank(progress->transport), error);
     }
     return TW_OK;
 }
@@ -136,11 +136,9 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
     tw_shared_t *shared = tw_shared_find(transport);
     tw_progress_t *progress = shared ? shared->progress : NULL;
 
-    if (progress && progress->n_forks != tw_fork_count()) {
-        tw_error("rank %d: a forked process does not have the thread of its parent's transport",
-                 tw_transport_rank(transport));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(progress && progress->n_forks != tw_fork_count(), TW_ERR_INVALID,
+               "rank %d: a forked process does not have the thread of its parent's transport",
+               tw_transport_rank(transport));
     if (progress) {
         tw_progress_lock(progress);
         progress->refs++;

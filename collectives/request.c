@@ -102,9 +102,10 @@ tw_status_t tw_coll_check_process(const tw_coll_t *coll)
     if (coll->n_forks == tw_fork_count()) {
         return TW_OK;
     }
-    tw_error("rank %d: this process was forked from the one that made the communicator, and cannot use it",
-             coll->topo.rank);
-    return TW_ERR_INVALID;
+    return tw_fail(
+        TW_ERR_INVALID,
+        "rank %d: this process was forked from the one that made the communicator, and cannot use it",
+        coll->topo.rank);
 }
 
 /* ---- moving -------------------------------------------------------------------------------------------- */
@@ -583,11 +584,9 @@ static tw_status_t request_prepare(void *arg)
     const call_t *call = arg;
     tw_coll_t *coll = call->coll;
 
-    if (!coll->engine->prepare) {
-        tw_error("rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
-                 tw_coll_op_name(call->args->op));
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(!coll->engine->prepare, TW_ERR_UNSUPPORTED,
+               "rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
+               tw_coll_op_name(call->args->op));
     tw_coll_enter(coll);
     return coll->status == TW_OK ? coll->engine->prepare(coll, call->args) : coll->status;
 }

@@ -1,7 +1,6 @@
 /** An operation in host memory while its program becomes tasks: the shards of all owners, and where their
  *  chunks are. Private to collectives. */
-#ifndef TW_COLLECTIVES_SHARDS_H
-#define TW_COLLECTIVES_SHARDS_H
+#pragma once
 
 #include "collectives/quantized/operation.h"
 
@@ -52,5 +51,3 @@ typedef struct tw_host_run {
 tw_status_t tw_host_run_init(tw_host_run_t *run, tw_kept_program_t *kept);
 
 TW_C_END
-
-#endif

@@ -2,8 +2,7 @@
  *  messages have come; and, if they have one, a thread that owns the transport: it moves everything there,
  *  sleeps when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it
  *  ends with the last. Private to collectives. */
-#ifndef TW_COLLECTIVES_SHARED_H
-#define TW_COLLECTIVES_SHARED_H
+#pragma once
 
 #include <sys/queue.h>
 
@@ -68,5 +67,3 @@ void tw_progress_notify(tw_progress_t *progress);
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 
 TW_C_END
-
-#endif

@@ -22,22 +22,15 @@ static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks
     int own = tw_transport_rank(transport), found = 0;
 
     for (int i = 0; i < world; i++) {
-        if (ranks[i] < 0 || ranks[i] >= tw_transport_world(transport)) {
-            tw_error("rank %d: communicator: there is no rank %d", own, ranks[i]);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(ranks[i] < 0 || ranks[i] >= tw_transport_world(transport), TW_ERR_INVALID,
+                   "rank %d: communicator: there is no rank %d", own, ranks[i]);
         for (int j = 0; j < i; j++) {
-            if (ranks[j] == ranks[i]) {
-                tw_error("rank %d: communicator: rank %d is listed twice", own, ranks[i]);
-                return TW_ERR_INVALID;
-            }
+            TW_FAIL_IF(ranks[j] == ranks[i], TW_ERR_INVALID, "rank %d: communicator: rank %d is listed twice",
+                       own, ranks[i]);
         }
         found |= ranks[i] == own;
     }
-    if (!found) {
-        tw_error("rank %d: communicator: own rank is not listed", own);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!found, TW_ERR_INVALID, "rank %d: communicator: own rank is not listed", own);
     return TW_OK;
 }
 

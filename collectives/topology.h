@@ -1,6 +1,5 @@
 /** Where the ranks of a communicator live: nodes, and an order for rings that leaves each node once. */
-#ifndef TW_COLLECTIVES_TOPOLOGY_H
-#define TW_COLLECTIVES_TOPOLOGY_H
+#pragma once
 
 #include "transport/transport.h"
 
@@ -58,5 +57,3 @@ static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
 }
 
 TW_C_END
-
-#endif

@@ -9,10 +9,8 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
     tw_coll_params_t own = params ? *params : (tw_coll_params_t){0};
     tw_job_t job;
 
-    if (own.transport || own.ranks) {
-        tw_error("a communicator of the whole job finds its ranks and its transport by itself");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(own.transport || own.ranks, TW_ERR_INVALID,
+               "a communicator of the whole job finds its ranks and its transport by itself");
     TW_TRY(tw_job_from_env(&job));
     TW_TRY(tw_transport_create(&job, &own.transport));
     tw_status_t status = tw_coll_create(&own, out);
@@ -41,20 +39,14 @@ tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int 
     tw_coll_params_t params = parent->params;
     TW_TRY(tw_coll_check_process(parent));
 
-    if (!parent->transport) {
-        tw_error("rank %d: ranks of a communicator that was made from one of NCCL's: split that one",
-                 topo->rank);
-        return TW_ERR_UNSUPPORTED;
-    }
-    if (n_ranks < 1 || n_ranks > topo->world) {
-        tw_error("rank %d: a group of %d ranks, of a communicator of %d", topo->rank, n_ranks, topo->world);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!parent->transport, TW_ERR_UNSUPPORTED,
+               "rank %d: ranks of a communicator that was made from one of NCCL's: split that one",
+               topo->rank);
+    TW_FAIL_IF(n_ranks < 1 || n_ranks > topo->world, TW_ERR_INVALID,
+               "rank %d: a group of %d ranks, of a communicator of %d", topo->rank, n_ranks, topo->world);
     int *peers = malloc((size_t)n_ranks * sizeof(*peers));
-    if (!peers) {
-        tw_error("rank %d: out of memory for a group of %d ranks", topo->rank, n_ranks);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!peers, TW_ERR_NO_MEMORY, "rank %d: out of memory for a group of %d ranks", topo->rank,
+               n_ranks);
     tw_status_t status = TW_OK;
     for (int i = 0; i < n_ranks && status == TW_OK; i++) {
         if (ranks[i] < 0 || ranks[i] >= topo->world) {

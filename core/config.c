@@ -27,10 +27,7 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
     char allowed[512];
     tw_status_t status = tw_config_parse(field, options, text);
 
-    if (status == TW_ERR_NO_MEMORY) {
-        tw_error("config: out of memory for %s%s", source, field->name);
-        return status;
-    }
+    TW_FAIL_IF(status == TW_ERR_NO_MEMORY, status, "config: out of memory for %s%s", source, field->name);
     TW_FAIL_IF(status != TW_OK, TW_ERR_CONFIG, "config: %s%s=%s: expected %s", source, field->name,
                text ? text : "(null)", tw_config_describe(field, allowed, sizeof(allowed)));
     return TW_OK;
@@ -107,8 +104,8 @@ static char *trim(char *text)
 
 static tw_status_t bad_form(const list_t *list, const char *text)
 {
-    tw_error("config: %s: '%s' is not of the form section:key=value,key=value", list->source, text);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "config: %s: '%s' is not of the form section:key=value,key=value",
+                   list->source, text);
 }
 
 static tw_status_t config_unknown_key(const list_t *list, const char *name)

@@ -200,10 +200,8 @@ static int find_address(const struct ifaddrs *all, const char *name, struct sock
 static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_doctor_facts_t *facts)
 {
     tw_doctor_device_t *device = &facts->devices[facts->n_devices];
-    if (facts->n_devices == TW_DOCTOR_DEVICES_MAX) {
-        tw_error("rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, TW_DOCTOR_DEVICES_MAX);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(facts->n_devices == TW_DOCTOR_DEVICES_MAX, TW_ERR_CONFIG,
+               "rank %d: TW_NET_DEVICES names more than %d devices", facts->rank, TW_DOCTOR_DEVICES_MAX);
     TW_FAIL_IF(!find_address(all, name, &device->address), TW_ERR_CONFIG, "rank %d: network device %s: %s",
                facts->rank, name, if_nametoindex(name) ? "it has no address" : "there is none of that name");
     snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(device->name) - 1, name);

@@ -118,14 +118,12 @@ static tw_status_t doctor_check(const tw_doctor_params_t *params)
     if (!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX)) {
         return tw_fail(TW_ERR_INVALID, "doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
     }
-    if (params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX)) {
-        tw_error("doctor: n_streams %d: 0, or 2 to %d", params->n_streams, TW_DOCTOR_STREAMS_MAX);
-        return TW_ERR_INVALID;
-    }
-    if (!(params->n_params == 0 || (params->n_params >= 1 && params->n_params <= TW_DOCTOR_PARAMS_MAX))) {
-        tw_error("doctor: n_params %g: 0, or 1 to %g", params->n_params, TW_DOCTOR_PARAMS_MAX);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX),
+               TW_ERR_INVALID, "doctor: n_streams %d: 0, or 2 to %d", params->n_streams,
+               TW_DOCTOR_STREAMS_MAX);
+    TW_FAIL_IF(
+        !(params->n_params == 0 || (params->n_params >= 1 && params->n_params <= TW_DOCTOR_PARAMS_MAX)),
+        TW_ERR_INVALID, "doctor: n_params %g: 0, or 1 to %g", params->n_params, TW_DOCTOR_PARAMS_MAX);
     return TW_OK;
 }
 

@@ -41,10 +41,7 @@ tw_status_t tw_hpz_bytes_need(tw_hpz_bytes_t *bytes, size_t n)
     }
     tw_hpz_bytes_cleanup(bytes);
     bytes->data = tw_buffer_alloc(n);
-    if (!bytes->data) {
-        tw_error("out of memory for %zu bytes of changes", n);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!bytes->data, TW_ERR_NO_MEMORY, "out of memory for %zu bytes of changes", n);
     bytes->room = n;
     return TW_OK;
 }
@@ -59,10 +56,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
 {
     tw_hpz_change_t *change = calloc(1, sizeof(*change));
 
-    if (!change) {
-        tw_error("out of memory for a coder of changes");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!change, TW_ERR_NO_MEMORY, "out of memory for a coder of changes");
     tw_status_t status = tw_quant_delta_create(NULL, &change->delta);
     if (status != TW_OK) {
         free(change);

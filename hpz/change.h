@@ -12,8 +12,7 @@
  *    a lossless delta (quant.h) of all bf16 and fp16 in the pieces
  *    a lossless delta of the upper halves of all fp32
  *    the lower halves of all fp32, then all other bytes, as they are */
-#ifndef TW_HPZ_CHANGE_H
-#define TW_HPZ_CHANGE_H
+#pragma once
 
 #include "hpz/keeper.h"
 
@@ -70,5 +69,3 @@ tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *f
 size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form);
 
 TW_C_END
-
-#endif

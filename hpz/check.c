@@ -92,16 +92,12 @@ static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint6
     int first = first_of_rail(hpz, rank), unit = hpz->params.tensors[tensor].unit;
     const stamp_t *own = &stamps[(size_t)rank * n_stamps(hpz) + tensor];
 
-    if (own->version != version) {
-        tw_error("rank %d: unit %d: the replica of rank %d is at version %" PRIu64 " instead of %" PRIu64,
-                 hpz->rank, unit, rank, own->version, version);
-        return TW_ERR_MISMATCH;
-    }
-    if (own->hash != stamps[(size_t)first * n_stamps(hpz) + tensor].hash) {
-        tw_error("rank %d: unit %d: the replica of rank %d is not that of rank %d, in %s", hpz->rank, unit,
-                 rank, first, name_of(hpz, tensor, number));
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(own->version != version, TW_ERR_MISMATCH,
+               "rank %d: unit %d: the replica of rank %d is at version %" PRIu64 " instead of %" PRIu64,
+               hpz->rank, unit, rank, own->version, version);
+    TW_FAIL_IF(own->hash != stamps[(size_t)first * n_stamps(hpz) + tensor].hash, TW_ERR_MISMATCH,
+               "rank %d: unit %d: the replica of rank %d is not that of rank %d, in %s", hpz->rank, unit,
+               rank, first, name_of(hpz, tensor, number));
     return TW_OK;
 }
 
@@ -123,10 +119,7 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
         return TW_OK;
     }
     stamp_t *stamps = calloc((size_t)hpz->world * n_stamps(hpz) + 1, sizeof(*stamps));
-    if (!stamps) {
-        tw_error("rank %d: out of memory for a check of replicas", hpz->rank);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!stamps, TW_ERR_NO_MEMORY, "rank %d: out of memory for a check of replicas", hpz->rank);
     tw_status_t status = TW_OK;
     for (size_t t = 0; t < n_stamps(hpz) && status == TW_OK; t++) {
         status = stamp(hpz, t, &stamps[(size_t)hpz->rank * n_stamps(hpz) + t]);

@@ -35,19 +35,16 @@ static tw_status_t form_check(const tw_hpz_kept_params_t *params)
 {
     size_t end = 0;
 
-    if (params->run_bytes == 0 || params->run_bytes > TW_HPZ_RUN_BYTES_MAX) {
-        tw_error("unit %s: a run of %zu bytes", params->name, params->run_bytes);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(params->run_bytes == 0 || params->run_bytes > TW_HPZ_RUN_BYTES_MAX, TW_ERR_INVALID,
+               "unit %s: a run of %zu bytes", params->name, params->run_bytes);
     for (size_t i = 0; i < params->n_parts; i++) {
         const tw_hpz_part_t *part = &params->parts[i];
         size_t n_bytes = tw_size_mul(part->n_elems, tw_type_bytes(part->type));
-        if (tw_type_bytes(part->type) == 0 || part->offset_bytes < end ||
-            tw_size_add(part->offset_bytes, n_bytes) > params->run_bytes) {
-            tw_error("unit %s: part %zu, of %zu elements at byte %zu, does not fit into a run of %zu bytes",
-                     params->name, i, part->n_elems, part->offset_bytes, params->run_bytes);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(tw_type_bytes(part->type) == 0 || part->offset_bytes < end ||
+                       tw_size_add(part->offset_bytes, n_bytes) > params->run_bytes,
+                   TW_ERR_INVALID,
+                   "unit %s: part %zu, of %zu elements at byte %zu, does not fit into a run of %zu bytes",
+                   params->name, i, part->n_elems, part->offset_bytes, params->run_bytes);
         end = part->offset_bytes + n_bytes;
     }
     return TW_OK;
@@ -60,10 +57,8 @@ tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *pa
     *form = (tw_hpz_form_t){.run_bytes = params->run_bytes};
     TW_TRY(form_check(params));
     form->fields = calloc(2 * params->n_parts + 1, sizeof(*form->fields));
-    if (!form->fields) {
-        tw_error("unit %s: out of memory for %zu parts", params->name, params->n_parts);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!form->fields, TW_ERR_NO_MEMORY, "unit %s: out of memory for %zu parts", params->name,
+               params->n_parts);
     for (size_t i = 0; i < params->n_parts; i++) {
         const tw_hpz_part_t *part = &params->parts[i];
         size_t n_bytes = part->n_elems * tw_type_bytes(part->type);

@@ -255,24 +255,18 @@ static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t
 {
     const tw_hpz_keeper_t *keeper = kept->keeper;
 
-    if (other->unit != own->unit) {
-        tw_error("rank %d: unit %s: rank %d gathers another unit: it has skipped a gather, or its order is "
-                 "another",
-                 keeper->rank, kept->name, rank);
-        return TW_ERR_MISMATCH;
-    }
-    if (other->gather != own->gather || other->version != own->version) {
-        tw_error("rank %d: unit %s: gather %" PRIu64 " of a replica at version %" PRIu64
-                 ", but rank %d is at gather %" PRIu64 " and version %" PRIu64,
-                 keeper->rank, kept->name, own->gather, own->version, rank, other->gather, other->version);
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(other->unit != own->unit, TW_ERR_MISMATCH,
+               "rank %d: unit %s: rank %d gathers another unit: it has skipped a gather, or its order is "
+               "another",
+               keeper->rank, kept->name, rank);
+    TW_FAIL_IF(other->gather != own->gather || other->version != own->version, TW_ERR_MISMATCH,
+               "rank %d: unit %s: gather %" PRIu64 " of a replica at version %" PRIu64
+               ", but rank %d is at gather %" PRIu64 " and version %" PRIu64,
+               keeper->rank, kept->name, own->gather, own->version, rank, other->gather, other->version);
     size_t most = own->version > 0 ? tw_hpz_kept_bound_bytes(kept) : kept->form.run_bytes;
-    if (other->bytes > most || (own->version == 0 && other->bytes < most)) {
-        tw_error("rank %d: unit %s: rank %d announces %" PRIu64 " bytes of changes", keeper->rank, kept->name,
-                 rank, other->bytes);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(other->bytes > most || (own->version == 0 && other->bytes < most), TW_ERR_FORMAT,
+               "rank %d: unit %s: rank %d announces %" PRIu64 " bytes of changes", keeper->rank, kept->name,
+               rank, other->bytes);
     return TW_OK;
 }
 
@@ -348,11 +342,8 @@ static tw_status_t gather_follow(const tw_hpz_gather_t *gather)
             continue;
         }
         tw_status_t status = follow_one(kept, n, at, bytes);
-        if (status != TW_OK) {
-            tw_error("rank %d: unit %s: the changes of rank %d do not fit the replica", keeper->rank,
-                     kept->name, keeper->rail_ranks[n]);
-            return status;
-        }
+        TW_FAIL_IF(status != TW_OK, status, "rank %d: unit %s: the changes of rank %d do not fit the replica",
+                   keeper->rank, kept->name, keeper->rail_ranks[n]);
         at += gather_aligned(bytes);
     }
     return TW_OK;
@@ -365,11 +356,10 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
 
     for (int n = 0; n < keeper->n_nodes; n++) {
         uint64_t check = gather->records[n].check;
-        if (n != keeper->node && check != 0 && check_of(tw_hpz_kept_run(kept, n), kept) != check) {
-            tw_error("rank %d: unit %s: the replica is not what rank %d has, at gather %" PRIu64,
-                     keeper->rank, kept->name, keeper->rail_ranks[n], gather->records[n].gather);
-            return TW_ERR_MISMATCH;
-        }
+        TW_FAIL_IF(n != keeper->node && check != 0 && check_of(tw_hpz_kept_run(kept, n), kept) != check,
+                   TW_ERR_MISMATCH,
+                   "rank %d: unit %s: the replica is not what rank %d has, at gather %" PRIu64, keeper->rank,
+                   kept->name, keeper->rail_ranks[n], gather->records[n].gather);
     }
     return TW_OK;
 }

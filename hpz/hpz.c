@@ -28,8 +28,7 @@ static tw_status_t copy_tensors(tw_hpz_t *hpz)
 
     if (!tensors) {
         hpz->params.tensors = NULL;
-        tw_error("rank %d: out of memory for %zu tensors", hpz->rank, n);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu tensors", hpz->rank, n);
     }
     if (n > 0) {
         memcpy(tensors, hpz->params.tensors, n * sizeof(*tensors));
@@ -66,10 +65,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 {
     tw_hpz_t *hpz = calloc(1, sizeof(*hpz));
 
-    if (!hpz) {
-        tw_error("out of memory for an hpz");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!hpz, TW_ERR_NO_MEMORY, "out of memory for an hpz");
     hpz->params = *params;
     hpz->params.lossless_delta |= tw_quant_form(&params->delta) == TW_QUANT_CHANGE;
     hpz->partial = TW_HPZ_NO_UNIT;

@@ -15,10 +15,7 @@ static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *coll, me
 {
     int n = 0, *ranks = malloc((size_t)keeper->world * sizeof(*ranks));
 
-    if (!ranks) {
-        tw_error("rank %d: out of memory for a group", keeper->rank);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!ranks, TW_ERR_NO_MEMORY, "rank %d: out of memory for a group", keeper->rank);
     for (int r = 0; r < keeper->world; r++) {
         int is_in_node = tw_coll_node_of(coll, r) == keeper->node;
         int is_in_rail = tw_coll_local_of(coll, r) == keeper->local;
@@ -49,18 +46,14 @@ static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *coll)
     keeper->node = tw_coll_node_of(coll, keeper->rank);
     keeper->local = tw_coll_local_of(coll, keeper->rank);
     keeper->rail_ranks = calloc((size_t)keeper->n_nodes, sizeof(*keeper->rail_ranks));
-    if (!keeper->rail_ranks) {
-        tw_error("rank %d: out of memory for %d nodes", keeper->rank, keeper->n_nodes);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!keeper->rail_ranks, TW_ERR_NO_MEMORY, "rank %d: out of memory for %d nodes", keeper->rank,
+               keeper->n_nodes);
     for (int r = 0; r < keeper->world; r++) {
-        if (tw_coll_local_of(coll, r) >= keeper->world / keeper->n_nodes) {
-            tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: kept units need as many "
-                     "ranks on each",
-                     keeper->rank, keeper->world, keeper->n_nodes, keeper->world / keeper->n_nodes,
-                     tw_coll_node_of(coll, r));
-            return TW_ERR_UNSUPPORTED;
-        }
+        TW_FAIL_IF(tw_coll_local_of(coll, r) >= keeper->world / keeper->n_nodes, TW_ERR_UNSUPPORTED,
+                   "rank %d: %d ranks on %d nodes, but more than %d on node %d: kept units need as many "
+                   "ranks on each",
+                   keeper->rank, keeper->world, keeper->n_nodes, keeper->world / keeper->n_nodes,
+                   tw_coll_node_of(coll, r));
         if (tw_coll_local_of(coll, r) == keeper->local) {
             keeper->rail_ranks[tw_coll_node_of(coll, r)] = r;
         }
@@ -75,10 +68,8 @@ static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
     keeper->segments = calloc(ranks, sizeof(*keeper->segments));
     keeper->in_node_counts =
         calloc(ranks * (ranks / (size_t)keeper->n_nodes), sizeof(*keeper->in_node_counts));
-    if (!keeper->segments || !keeper->in_node_counts) {
-        tw_error("rank %d: out of memory for %d ranks", keeper->rank, keeper->world);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!keeper->segments || !keeper->in_node_counts, TW_ERR_NO_MEMORY,
+               "rank %d: out of memory for %d ranks", keeper->rank, keeper->world);
     TW_TRY(tw_hpz_change_create(&keeper->encoder));
     return tw_hpz_change_create(&keeper->decoder);
 }
@@ -110,10 +101,7 @@ tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out)
 {
     tw_hpz_keeper_t *keeper = calloc(1, sizeof(*keeper));
 
-    if (!keeper) {
-        tw_error("out of memory for a keeper");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!keeper, TW_ERR_NO_MEMORY, "out of memory for a keeper");
     pthread_mutex_init(&keeper->posting, NULL);
     pthread_mutex_init(&keeper->lock, NULL);
     pthread_cond_init(&keeper->changed, NULL);

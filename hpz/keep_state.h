@@ -2,8 +2,7 @@
  *
  *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made
  *  of), round.h (changes with loss), keep.c (a keeper), kept.c (a unit), gather.c. */
-#ifndef TW_HPZ_KEEP_STATE_H
-#define TW_HPZ_KEEP_STATE_H
+#pragma once
 
 #include <pthread.h>
 #include <sys/queue.h>
@@ -91,5 +90,3 @@ static inline uint8_t *tw_hpz_kept_states(const tw_hpz_kept_t *kept, int node)
 }
 
 TW_C_END
-
-#endif

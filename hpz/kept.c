@@ -70,11 +70,9 @@ static tw_status_t kept_look_at(const tw_hpz_keeper_t *keeper, const char *name,
                                 int *refusing)
 {
     for (int r = keeper->world - 1; r >= 0; r--) {
-        if (offers[r].id != offers[keeper->rank].id) {
-            tw_error("rank %d: unit %s: rank %d gathers another unit, or one of another shape", keeper->rank,
-                     name, r);
-            return TW_ERR_MISMATCH;
-        }
+        TW_FAIL_IF(offers[r].id != offers[keeper->rank].id, TW_ERR_MISMATCH,
+                   "rank %d: unit %s: rank %d gathers another unit, or one of another shape", keeper->rank,
+                   name, r);
         *refusing = offers[r].has_room ? *refusing : r;
     }
     return TW_OK;
@@ -86,10 +84,8 @@ static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
     tw_hpz_keeper_t *keeper = kept->keeper;
     offer_t *offers = calloc((size_t)keeper->world, sizeof(*offers));
 
-    if (!offers) {
-        tw_error("rank %d: unit %s: out of memory for %d ranks", keeper->rank, kept->name, keeper->world);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!offers, TW_ERR_NO_MEMORY, "rank %d: unit %s: out of memory for %d ranks", keeper->rank,
+               kept->name, keeper->world);
     offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};
     tw_status_t status = kept_exchange(keeper, offers);
     if (status == TW_OK) {

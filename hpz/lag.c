@@ -58,10 +58,8 @@ static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t te
 {
     tw_hpz_late_t *late = realloc(lag->late, (lag->n_late + 1) * sizeof(*late));
 
-    if (!late) {
-        tw_error("rank %d: out of memory for %zu blocks that lag", hpz->rank, lag->n_late + 1);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!late, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu blocks that lag", hpz->rank,
+               lag->n_late + 1);
     lag->late = late;
     late[lag->n_late++] = (tw_hpz_late_t){.tensor = tensor, .block = (uint32_t)block};
     return TW_OK;
@@ -232,11 +230,9 @@ tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uin
 {
     while (bytes > 0) {
         size_t taken = apply_late(hpz, unit, node, at, bytes);
-        if (taken == 0) {
-            tw_error("rank %d: unit %d: a late block from node %d is none of its pieces'", hpz->rank, unit,
-                     node);
-            return TW_ERR_FORMAT;
-        }
+        TW_FAIL_IF(taken == 0, TW_ERR_FORMAT,
+                   "rank %d: unit %d: a late block from node %d is none of its pieces'", hpz->rank, unit,
+                   node);
         at += taken;
         bytes -= taken;
     }

@@ -181,28 +181,20 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
 static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                 int ranks_per_node)
 {
-    if (n_nodes < 1 || ranks_per_node < 1) {
-        tw_error("a layout over %d nodes of %d ranks", n_nodes, ranks_per_node);
-        return TW_ERR_INVALID;
-    }
-    if (n_tensors >= INT_MAX) {
-        tw_error("a layout of %zu tensors: at most %d", n_tensors, INT_MAX - 1);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n_nodes < 1 || ranks_per_node < 1, TW_ERR_INVALID, "a layout over %d nodes of %d ranks",
+               n_nodes, ranks_per_node);
+    TW_FAIL_IF(n_tensors >= INT_MAX, TW_ERR_INVALID, "a layout of %zu tensors: at most %d", n_tensors,
+               INT_MAX - 1);
     size_t n_bytes = 0;
     for (size_t t = 0; t < n_tensors; t++) {
         int before = t == 0 ? 0 : tensors[t - 1].unit;
         int most = t == 0 ? 0 : before + 1;
         n_bytes = tw_size_add(n_bytes, tw_size_mul(tensors[t].n_elems, sizeof(float)));
-        if (n_bytes > TW_MEMORY_BYTES_MAX) {
-            tw_error("tensor %zu has %zu elements: with those before it, more than fit in memory", t,
-                     tensors[t].n_elems);
-            return TW_ERR_INVALID;
-        }
-        if (tensors[t].unit < before || tensors[t].unit > most) {
-            tw_error("tensor %zu is of unit %d, after one of unit %d", t, tensors[t].unit, before);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(n_bytes > TW_MEMORY_BYTES_MAX, TW_ERR_INVALID,
+                   "tensor %zu has %zu elements: with those before it, more than fit in memory", t,
+                   tensors[t].n_elems);
+        TW_FAIL_IF(tensors[t].unit < before || tensors[t].unit > most, TW_ERR_INVALID,
+                   "tensor %zu is of unit %d, after one of unit %d", t, tensors[t].unit, before);
     }
     return TW_OK;
 }
@@ -242,11 +234,9 @@ static tw_status_t layout_allocate(tw_hpz_layout_t *layout)
     layout->primary = calloc(tw_size_mul(n, layout_places_of(layout)), sizeof(size_t));
     layout->first = calloc(n_units, sizeof(size_t));
     layout->unit_elems = calloc(tw_size_mul(n_units, parts_of(layout)), sizeof(size_t));
-    if (!layout->sizes || !layout->full || !layout->secondary || !layout->primary || !layout->first ||
-        !layout->unit_elems) {
-        tw_error("out of memory for the layout of %zu tensors", layout->n_tensors);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!layout->sizes || !layout->full || !layout->secondary || !layout->primary || !layout->first ||
+                   !layout->unit_elems,
+               TW_ERR_NO_MEMORY, "out of memory for the layout of %zu tensors", layout->n_tensors);
     return TW_OK;
 }
 
@@ -255,10 +245,7 @@ tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensor
 {
     TW_TRY(layout_check(tensors, n_tensors, n_nodes, ranks_per_node));
     tw_hpz_layout_t *layout = calloc(1, sizeof(*layout));
-    if (!layout) {
-        tw_error("out of memory for a layout");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!layout, TW_ERR_NO_MEMORY, "out of memory for a layout");
     layout->n_nodes = n_nodes;
     layout->ranks_per_node = ranks_per_node;
     layout->n_tensors = n_tensors;

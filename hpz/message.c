@@ -271,11 +271,9 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfe
     if (kind == TW_HPZ_LOSSLESS) {
         return apply_lossless(hpz, transfer, node, message, bytes);
     }
-    if (bytes < pieces_bytes(hpz, transfer->unit, transfer->slice, kind, node)) {
-        tw_error("rank %d: unit %d: %zu bytes of changes from node %d, fewer than its pieces take", hpz->rank,
-                 transfer->unit, bytes, node);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(bytes < pieces_bytes(hpz, transfer->unit, transfer->slice, kind, node), TW_ERR_FORMAT,
+               "rank %d: unit %d: %zu bytes of changes from node %d, fewer than its pieces take", hpz->rank,
+               transfer->unit, bytes, node);
     TW_TRY(kind == TW_HPZ_QUANTIZED ? apply_deltas(hpz, transfer, node, &at) : TW_OK);
     TW_TRY(apply_plain(hpz, transfer, node, &at));
     return tw_hpz_message_varies(hpz, kind)

@@ -18,12 +18,10 @@ static tw_status_t take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
 {
     int n_nodes = place->n_nodes, per_node = place->ranks_per_node;
 
-    if (n_nodes < 1 || per_node < 1 || n_nodes > INT_MAX / per_node || place->rank < 0 ||
-        place->rank >= n_nodes * per_node) {
-        tw_error("an hpz without a communicator: there is no rank %d on %d nodes of %d ranks", place->rank,
-                 n_nodes, per_node);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n_nodes < 1 || per_node < 1 || n_nodes > INT_MAX / per_node || place->rank < 0 ||
+                   place->rank >= n_nodes * per_node,
+               TW_ERR_INVALID, "an hpz without a communicator: there is no rank %d on %d nodes of %d ranks",
+               place->rank, n_nodes, per_node);
     hpz->rank = place->rank;
     hpz->world = place->n_nodes * place->ranks_per_node;
     hpz->n_nodes = place->n_nodes;
@@ -54,10 +52,11 @@ tw_status_t tw_hpz_places_find(tw_hpz_t *hpz)
             find_single_places(hpz);
             return TW_OK;
         }
-        tw_error("rank %d: %d ranks on %d nodes, but more than %d on node %d: replicas need as many ranks on "
-                 "each",
-                 hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(coll, r));
-        return TW_ERR_UNSUPPORTED;
+        return tw_fail(
+            TW_ERR_UNSUPPORTED,
+            "rank %d: %d ranks on %d nodes, but more than %d on node %d: replicas need as many ranks on "
+            "each",
+            hpz->rank, hpz->world, hpz->n_nodes, hpz->ranks_per_node, tw_coll_node_of(coll, r));
     }
     return TW_OK;
 }
@@ -85,10 +84,7 @@ static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
     tw_coll_t *coll = hpz->params.coll;
     int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
 
-    if (!ranks) {
-        tw_error("rank %d: out of memory for a group", hpz->rank);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!ranks, TW_ERR_NO_MEMORY, "rank %d: out of memory for a group", hpz->rank);
     for (int r = 0; r < hpz->world; r++) {
         if (by_node ? tw_coll_node_of(coll, r) == hpz->node : tw_coll_local_of(coll, r) == hpz->local) {
             ranks[n++] = r;

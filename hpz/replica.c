@@ -68,14 +68,12 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t ver
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
 
-    if (!own->replica || own->sync.active || version == 0) {
-        tw_error("rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
-                 version,
-                 !own->replica      ? ": there are none"
-                 : own->sync.active ? ": a sync is under way"
-                                    : "");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!own->replica || own->sync.active || version == 0, TW_ERR_INVALID,
+               "rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
+               version,
+               !own->replica      ? ": there are none"
+               : own->sync.active ? ": a sync is under way"
+                                  : "");
     own->version = 0;
     TW_TRY(tw_hpz_settle(hpz, take_part(hpz, unit, full)));
     own->version = version;

@@ -24,10 +24,8 @@ tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
     hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
     hpz->pieces = calloc(tensors, sizeof(*hpz->pieces));
     hpz->delta_pieces = calloc(tensors, sizeof(*hpz->delta_pieces));
-    if (!hpz->units || !hpz->segments || !hpz->counts || !hpz->pieces || !hpz->delta_pieces) {
-        tw_error("rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!hpz->units || !hpz->segments || !hpz->counts || !hpz->pieces || !hpz->delta_pieces,
+               TW_ERR_NO_MEMORY, "rank %d: out of memory for %d units", hpz->rank, hpz->n_units);
     return TW_OK;
 }
 
@@ -39,10 +37,8 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
 
     own->last = tw_buffer_alloc_zero(hpz->params.coll ? n_own * sizeof(*own->last) : 1);
-    if (!own->last) {
-        tw_error("rank %d: unit %d: out of memory for %zu masters", hpz->rank, unit, n_own);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!own->last, TW_ERR_NO_MEMORY, "rank %d: unit %d: out of memory for %zu masters", hpz->rank,
+               unit, n_own);
     return TW_OK;
 }
 
@@ -84,8 +80,7 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
 
 static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
 {
-    tw_error("rank %d: replicas in such memory: %s", hpz->rank, why);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "rank %d: replicas in such memory: %s", hpz->rank, why);
 }
 
 /** Set hpz->memory, where replicas lie, and reserve there what syncs need. */
@@ -110,10 +105,8 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
     int has_blocks = tw_quant_form(&hpz->params.delta) == TW_QUANT_BLOCKS;
     int has_delta = has_blocks || hpz->params.lossless_delta;
 
-    if (hpz->params.fp32_replicas && has_delta) {
-        tw_error("rank %d: replicas of fp32 follow no deltas: those are of bf16", hpz->rank);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(hpz->params.fp32_replicas && has_delta, TW_ERR_UNSUPPORTED,
+               "rank %d: replicas of fp32 follow no deltas: those are of bf16", hpz->rank);
     tw_quant_params_t params = {.codec = hpz->params.delta, .mem = TW_MEM_HOST};
     tw_status_t status = TW_OK;
 

@@ -33,12 +33,10 @@ static tw_status_t round_check(const tw_hpz_kept_params_t *params, size_t index)
     const tw_hpz_part_t *part = &params->parts[index];
     size_t size = tw_type_bytes(part->type);
 
-    if (!params->codec || part->type == TW_TYPE_BYTE || part->offset_bytes % size != 0 ||
-        params->run_bytes % size != 0) {
-        tw_error("unit %s: part %zu, at byte %zu of %zu, cannot be rounded%s", params->name, index,
-                 part->offset_bytes, params->run_bytes, params->codec ? "" : ": there is no codec");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!params->codec || part->type == TW_TYPE_BYTE || part->offset_bytes % size != 0 ||
+                   params->run_bytes % size != 0,
+               TW_ERR_INVALID, "unit %s: part %zu, at byte %zu of %zu, cannot be rounded%s", params->name,
+               index, part->offset_bytes, params->run_bytes, params->codec ? "" : ": there is no codec");
     return TW_OK;
 }
 
@@ -71,10 +69,8 @@ static tw_status_t round_make(tw_hpz_round_t *round, const tw_hpz_kept_params_t 
     round->parts = calloc(params->n_parts + 1, sizeof(*round->parts));
     round->given = tw_buffer_alloc(round->chunk_elems * sizeof(float));
     round->had = tw_buffer_alloc(round->chunk_elems * sizeof(float));
-    if (!round->parts || !round->given || !round->had) {
-        tw_error("unit %s: out of memory for %zu parts", params->name, params->n_parts);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!round->parts || !round->given || !round->had, TW_ERR_NO_MEMORY,
+               "unit %s: out of memory for %zu parts", params->name, params->n_parts);
     return take_parts(round, params);
 }
 
@@ -90,10 +86,7 @@ tw_status_t tw_hpz_round_create(const tw_hpz_kept_params_t *params, tw_hpz_round
         return TW_OK;
     }
     tw_hpz_round_t *round = calloc(1, sizeof(*round));
-    if (!round) {
-        tw_error("unit %s: out of memory", params->name);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!round, TW_ERR_NO_MEMORY, "unit %s: out of memory", params->name);
     tw_status_t status = round_make(round, params);
     if (status != TW_OK) {
         tw_hpz_round_destroy(round);
@@ -267,10 +260,7 @@ tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8
     const uint8_t *at = message + head_bytes(round);
 
     *used = message_bytes(round, message, bytes);
-    if (*used == 0) {
-        tw_error("a message of rounded changes of %zu bytes makes no sense", bytes);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(*used == 0, TW_ERR_FORMAT, "a message of rounded changes of %zu bytes makes no sense", bytes);
     for (size_t i = 0; i < round->n_parts; i++) {
         if (has_change(message, i)) {
             TW_TRY(round_follow(round, &round->parts[i], run, at));

@@ -10,8 +10,7 @@
  *
  *  Message: a bit for each rounded part, low first, whether its change follows; from a multiple of 16 bytes
  *  on, the encoded changes one after the other. */
-#ifndef TW_HPZ_ROUND_H
-#define TW_HPZ_ROUND_H
+#pragma once
 
 #include "hpz/keeper.h"
 
@@ -42,5 +41,3 @@ tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8
                                 size_t *used);
 
 TW_C_END
-
-#endif

@@ -5,8 +5,7 @@
  *  (its memory), whole.c (operations over all ranks), replica.c (store and gather), then sync.c (the exchange
  *  along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind), bytes.c (what is
  *  held, and at most), check.c and host.c (the host's memory, where no other one is given). */
-#ifndef TW_HPZ_STATE_H
-#define TW_HPZ_STATE_H
+#pragma once
 
 #include <sys/queue.h>
 
@@ -180,5 +179,3 @@ void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, u
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 
 TW_C_END
-
-#endif

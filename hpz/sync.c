@@ -177,11 +177,9 @@ static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *t
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
 
     for (int n = 0; n < hpz->n_nodes; n++) {
-        if (transfer->bytes[n] > tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n)) {
-            tw_error("rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes", hpz->rank,
-                     transfer->unit, n, transfer->bytes[n]);
-            return TW_ERR_FORMAT;
-        }
+        TW_FAIL_IF(transfer->bytes[n] > tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n),
+                   TW_ERR_FORMAT, "rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes",
+                   hpz->rank, transfer->unit, n, transfer->bytes[n]);
     }
     return TW_OK;
 }
@@ -272,15 +270,11 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     } else if (hpz->is_elsewhere && !hpz->params.lossless_delta) {
         wrong = "replicas elsewhere have room for none without lossless deltas";
     }
-    if (wrong) {
-        tw_error("rank %d: unit %d: %s sync: %s", hpz->rank, unit, tw_hpz_sync_name(kind), wrong);
-        return TW_ERR_INVALID;
-    }
-    if (kind != TW_HPZ_FULL && own->version == 0) {
-        tw_error("rank %d: unit %d: %s sync of a replica that holds nothing: a full one first", hpz->rank,
-                 unit, tw_hpz_sync_name(kind));
-        return TW_ERR_STALE;
-    }
+    TW_FAIL_IF(wrong, TW_ERR_INVALID, "rank %d: unit %d: %s sync: %s", hpz->rank, unit,
+               tw_hpz_sync_name(kind), wrong);
+    TW_FAIL_IF(kind != TW_HPZ_FULL && own->version == 0, TW_ERR_STALE,
+               "rank %d: unit %d: %s sync of a replica that holds nothing: a full one first", hpz->rank, unit,
+               tw_hpz_sync_name(kind));
     return TW_OK;
 }
 
@@ -484,10 +478,7 @@ static tw_status_t sync_finish(tw_hpz_t *hpz, int unit, int wait)
     tw_hpz_unit_t *own = &hpz->units[unit];
     tw_status_t status = own->sync.failed;
 
-    if (!own->sync.active) {
-        tw_error("rank %d: unit %d: no sync is under way", hpz->rank, unit);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!own->sync.active, TW_ERR_INVALID, "rank %d: unit %d: no sync is under way", hpz->rank, unit);
     while (!STAILQ_EMPTY(&own->sync.transfers) && status == TW_OK) {
         status = finish_slice(hpz, &own->sync, wait);
     }

@@ -1,6 +1,5 @@
 /** How quant.c talks to its backends. Private to the folder and its white-box tests. */
-#ifndef TW_QUANT_BACKEND_H
-#define TW_QUANT_BACKEND_H
+#pragma once
 
 #include "quant/backends.h"
 #include "quant/quant.h"
@@ -57,5 +56,3 @@ extern const tw_quant_backend_t tw_quant_backend_cuda;
 #endif
 
 TW_C_END
-
-#endif

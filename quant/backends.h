@@ -1,7 +1,6 @@
 /** What the backends of all codecs have in common: a name, a kind of memory, and machines that can run them.
  *  Private to the folder. */
-#ifndef TW_QUANT_BACKENDS_H
-#define TW_QUANT_BACKENDS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -28,5 +27,3 @@ const tw_backend_t *tw_backends_find(const tw_backends_t *backends, tw_mem_t mem
 size_t tw_backends_names(const tw_backends_t *backends, tw_mem_t mem, const char **names, size_t max);
 
 TW_C_END
-
-#endif

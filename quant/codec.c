@@ -99,11 +99,10 @@ tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec)
 
 static tw_status_t check_block(int block)
 {
-    if (block < TW_QUANT_BLOCK_MIN || block > TW_QUANT_BLOCK_MAX || block % TW_QUANT_HADAMARD_ELEMS != 0) {
-        tw_error("quant: block is %d, must be a multiple of %d from %d to %d", block, TW_QUANT_HADAMARD_ELEMS,
-                 TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(block < TW_QUANT_BLOCK_MIN || block > TW_QUANT_BLOCK_MAX ||
+                   block % TW_QUANT_HADAMARD_ELEMS != 0,
+               TW_ERR_INVALID, "quant: block is %d, must be a multiple of %d from %d to %d", block,
+               TW_QUANT_HADAMARD_ELEMS, TW_QUANT_BLOCK_MIN, TW_QUANT_BLOCK_MAX);
     return TW_OK;
 }
 
@@ -124,23 +123,16 @@ static tw_status_t check_choice(const tw_quant_row_t *row, const char *field, in
 
 tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
 {
-    if (!is_kind(codec->kind)) {
-        tw_error("quant: there is no codec %d", (int)codec->kind);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!is_kind(codec->kind), TW_ERR_INVALID, "quant: there is no codec %d", (int)codec->kind);
     const tw_quant_row_t *row = &rows[codec->kind];
     const tw_quant_codec_t bare = {.kind = codec->kind, .step = codec->step};
     int most = row->has & TW_QUANT_HAS_STEP ? STEP_MOST : 0;
-    if (codec->step < -most || codec->step > most) {
-        tw_error("quant: codec %s: the step is %d quarters of an octave, must be from %d to %d", row->name,
-                 codec->step, -most, most);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(codec->step < -most || codec->step > most, TW_ERR_INVALID,
+               "quant: codec %s: the step is %d quarters of an octave, must be from %d to %d", row->name,
+               codec->step, -most, most);
     if (row->form != TW_QUANT_BLOCKS) {
-        if (!tw_quant_codec_equal(codec, &bare)) {
-            tw_error("quant: codec %s has neither blocks nor options", row->name);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(!tw_quant_codec_equal(codec, &bare), TW_ERR_INVALID,
+                   "quant: codec %s has neither blocks nor options", row->name);
         return TW_OK;
     }
     TW_TRY(check_block(codec->block));
@@ -217,12 +209,10 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
         size_t length = strcspn(++at, ",");
         int fits = length < sizeof(option);
         snprintf(option, sizeof(option), "%.*s", fits ? (int)length : 0, at);
-        if (!parse_option(option, codec)) {
-            tw_error("quant: codec '%s': option '%.*s' is not block=N, scale=bf16, scale=fp32, hadamard, "
-                     "nearest, stochastic or step=X (0.25 to 4: 1, 1.25, 1.5 or 1.75 by powers of two)",
-                     text, (int)length, at);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(!parse_option(option, codec), TW_ERR_INVALID,
+                   "quant: codec '%s': option '%.*s' is not block=N, scale=bf16, scale=fp32, hadamard, "
+                   "nearest, stochastic or step=X (0.25 to 4: 1, 1.25, 1.5 or 1.75 by powers of two)",
+                   text, (int)length, at);
         at += length;
     }
     return tw_quant_codec_check(codec);
@@ -245,8 +235,7 @@ static tw_status_t log_no_codec(const char *text, int any)
                                      rows[k].name);
         }
     }
-    tw_error("quant: codec '%s': must begin with one of %s", text, names);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "quant: codec '%s': must begin with one of %s", text, names);
 }
 
 static tw_status_t parse(const char *text, int any, tw_quant_codec_t *codec)

@@ -20,16 +20,10 @@ tw_status_t tw_quant_messages_create(const tw_quant_codec_t *codec, const char *
 {
     TW_TRY(tw_quant_codec_check(codec));
     const tw_quant_message_ops_t *ops = ops_of(codec);
-    if (!ops) {
-        tw_error("quant: codec %s has no messages that say their length",
-                 tw_quant_row_get(codec->kind)->name);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!ops, TW_ERR_INVALID, "quant: codec %s has no messages that say their length",
+               tw_quant_row_get(codec->kind)->name);
     tw_quant_messages_t *messages = calloc(1, sizeof(*messages));
-    if (!messages) {
-        tw_error("quant: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!messages, TW_ERR_NO_MEMORY, "quant: out of memory");
     *messages = (tw_quant_messages_t){.codec = *codec, .ops = ops};
     tw_status_t status = ops->create(codec, backend, &messages->coder);
     if (status != TW_OK) {

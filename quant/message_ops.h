@@ -1,6 +1,5 @@
 /** What hangs on the row of a codec of messages. Private to quant. */
-#ifndef TW_QUANT_MESSAGE_OPS_H
-#define TW_QUANT_MESSAGE_OPS_H
+#pragma once
 
 #include "quant/backends.h"
 #include "quant/quant.h"
@@ -23,5 +22,3 @@ typedef struct tw_quant_message_ops {
 extern const tw_quant_message_ops_t tw_quant_lossless_ops, tw_quant_ecdq_ops;
 
 TW_C_END
-
-#endif

@@ -35,10 +35,7 @@ tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out)
     }
     const tw_quant_backend_t *backend = (const tw_quant_backend_t *)(const void *)found;
     tw_quant_t *quant = calloc(1, sizeof(*quant));
-    if (!quant) {
-        tw_error("quant: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!quant, TW_ERR_NO_MEMORY, "quant: out of memory");
     quant->codec = params->codec;
     quant->backend = backend;
     if (backend->create) {
@@ -89,14 +86,13 @@ static tw_status_t check_type(const char *operation, tw_type_t type)
     if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16) {
         return TW_OK;
     }
-    tw_error("quant: %s: type %d (%s) can not be quantized", operation, (int)type, tw_type_name(type));
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "quant: %s: type %d (%s) can not be quantized", operation, (int)type,
+                   tw_type_name(type));
 }
 
 static tw_status_t fail_null(const char *operation, size_t segment)
 {
-    tw_error("quant: %s: segment %zu has a NULL pointer", operation, segment);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "quant: %s: segment %zu has a NULL pointer", operation, segment);
 }
 
 static tw_status_t check_elems(const char *operation, size_t segment, size_t n_elems)
@@ -104,8 +100,8 @@ static tw_status_t check_elems(const char *operation, size_t segment, size_t n_e
     if (n_elems <= TW_MEMORY_BYTES_MAX) {
         return TW_OK;
     }
-    tw_error("quant: %s: segment %zu has %zu elements, more than fit in memory", operation, segment, n_elems);
-    return TW_ERR_INVALID;
+    return tw_fail(TW_ERR_INVALID, "quant: %s: segment %zu has %zu elements, more than fit in memory",
+                   operation, segment, n_elems);
 }
 
 static tw_status_t check_segments(const char *operation, const tw_quant_segment_t *segments,
@@ -124,30 +120,23 @@ static tw_status_t check_segments(const char *operation, const tw_quant_segment_
 static tw_status_t check_sums(const char *operation, const tw_quant_t *quant)
 {
     const tw_quant_row_t *row = tw_quant_row_get(quant->codec.kind);
-    if (!row->sums) {
-        tw_error("quant: %s: %s does not sum: it is for changes of weights", operation, row->name);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(!row->sums, TW_ERR_UNSUPPORTED, "quant: %s: %s does not sum: it is for changes of weights",
+               operation, row->name);
     return TW_OK;
 }
 
 static tw_status_t check_reduce(const char *operation, const tw_quant_args_t *args,
                                 const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    if (!(args->factor - args->factor == 0.0f)) {
-        tw_error("quant: %s: factor is %g, must be finite", operation, (double)args->factor);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!(args->factor - args->factor == 0.0f), TW_ERR_INVALID,
+               "quant: %s: factor is %g, must be finite", operation, (double)args->factor);
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_reduce_segment_t *segment = &segments[s];
         TW_TRY(check_elems(operation, s, segment->n_elems));
         if (!segment->n_elems) {
             continue;
         }
-        if (!segment->n_srcs) {
-            tw_error("quant: %s: segment %zu has no inputs", operation, s);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(!segment->n_srcs, TW_ERR_INVALID, "quant: %s: segment %zu has no inputs", operation, s);
         if (!segment->dst || !segment->srcs) {
             return fail_null(operation, s);
         }
@@ -171,15 +160,14 @@ static tw_status_t check_adamw(const tw_quant_t *quant, const tw_quant_args_t *a
 {
     TW_TRY(check_type("adamw_encode_delta", args->type));
     TW_TRY(check_type("adamw_encode_delta", adamw->grad_type));
-    if (!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
-        !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
-        !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0) {
-        tw_error("quant: adamw_encode_delta: lr %g, betas %g and %g, eps %g, weight decay %g, step %llu: out "
-                 "of range",
-                 adamw->lr, adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay,
-                 (unsigned long long)adamw->step);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!in_range(adamw->beta1, 0.0, 1.0) || !in_range(adamw->beta2, 0.0, 1.0) ||
+                   !in_range(adamw->lr, 0.0, 1e30) || !in_range(adamw->eps, 0.0, 1e30) ||
+                   !in_range(adamw->weight_decay, 0.0, 1e30) || adamw->step == 0,
+               TW_ERR_INVALID,
+               "quant: adamw_encode_delta: lr %g, betas %g and %g, eps %g, weight decay %g, step %llu: out "
+               "of range",
+               adamw->lr, adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay,
+               (unsigned long long)adamw->step);
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_adamw_segment_t *g = &segments[s];
         TW_TRY(check_elems("adamw_encode_delta", s, g->n_elems));
@@ -255,10 +243,8 @@ size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_r
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments)
 {
-    if (in_quant->backend->is.mem != out_quant->backend->is.mem) {
-        tw_error("quant: reduce_encode: input and output codec live in different memory");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(in_quant->backend->is.mem != out_quant->backend->is.mem, TW_ERR_INVALID,
+               "quant: reduce_encode: input and output codec live in different memory");
     TW_TRY(check_sums("reduce_encode", in_quant));
     TW_TRY(check_sums("reduce_encode", out_quant));
     TW_TRY(check_reduce("reduce_encode", args, segments, n_segments));

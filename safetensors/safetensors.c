@@ -94,10 +94,9 @@ static tw_status_t parse_shape(const tw_safetensors_t *file, const json_t *entry
     for (int d = 0; d < tensor->n_dims; d++) {
         const json_t *dim = json_array_get(shape, (size_t)d);
         json_int_t value = json_is_integer(dim) ? json_integer_value(dim) : -1;
-        if (value < 0 || __builtin_mul_overflow(tensor->n_elems, (size_t)value, &tensor->n_elems)) {
-            tw_error("%s: tensor '%s': dimension %d is no usable count", file->label, tensor->name, d);
-            return TW_ERR_FORMAT;
-        }
+        TW_FAIL_IF(value < 0 || __builtin_mul_overflow(tensor->n_elems, (size_t)value, &tensor->n_elems),
+                   TW_ERR_FORMAT, "%s: tensor '%s': dimension %d is no usable count", file->label,
+                   tensor->name, d);
         tensor->dims[d] = (size_t)value;
     }
     return TW_OK;
@@ -108,16 +107,13 @@ static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *ent
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last)) {
-        tw_error("%s: tensor '%s': data_offsets are not two integers", file->label, tensor->name);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last),
+               TW_ERR_FORMAT, "%s: tensor '%s': data_offsets are not two integers", file->label,
+               tensor->name);
     json_int_t begin = json_integer_value(first), end = json_integer_value(last);
-    if (begin < 0 || end < begin || (uint64_t)end > file->data_bytes) {
-        tw_error("%s: tensor '%s': data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
-                 file->label, tensor->name, (long long)begin, (long long)end, file->data_bytes);
-        return TW_ERR_TRUNCATED;
-    }
+    TW_FAIL_IF(begin < 0 || end < begin || (uint64_t)end > file->data_bytes, TW_ERR_TRUNCATED,
+               "%s: tensor '%s': data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
+               file->label, tensor->name, (long long)begin, (long long)end, file->data_bytes);
     size_t bytes;
     if (__builtin_mul_overflow(tensor->n_elems, elem_bytes, &bytes) || bytes != (size_t)(end - begin)) {
         return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %zu elements of %s do not fill its %lld bytes",
@@ -132,10 +128,8 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
                                 tw_safetensors_tensor_t *tensor)
 {
     tensor->name = name;
-    if (!json_is_object(entry)) {
-        tw_error("%s: tensor '%s': its header entry is not an object", file->label, name);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(!json_is_object(entry), TW_ERR_FORMAT, "%s: tensor '%s': its header entry is not an object",
+               file->label, name);
     size_t elem_bytes;
     TW_TRY(parse_dtype(file, entry, tensor, &elem_bytes));
     TW_TRY(parse_shape(file, entry, tensor));
@@ -163,17 +157,13 @@ static tw_status_t check_layout(const tw_safetensors_t *file)
     for (size_t i = 0; i < file->n_tensors; i++) {
         const tw_safetensors_tensor_t *tensor = &file->tensors[i];
         size_t begin = (size_t)((const unsigned char *)tensor->data - file->data);
-        if (begin != at) {
-            tw_error("%s: tensor '%s': starts at %zu, %s the tensor before it, which ends at %zu",
-                     file->label, tensor->name, begin, begin < at ? "inside" : "not right after", at);
-            return TW_ERR_FORMAT;
-        }
+        TW_FAIL_IF(begin != at, TW_ERR_FORMAT,
+                   "%s: tensor '%s': starts at %zu, %s the tensor before it, which ends at %zu", file->label,
+                   tensor->name, begin, begin < at ? "inside" : "not right after", at);
         at += tensor->bytes;
     }
-    if (at != file->data_bytes) {
-        tw_error("%s: %zu bytes after the last tensor belong to none", file->label, file->data_bytes - at);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(at != file->data_bytes, TW_ERR_FORMAT, "%s: %zu bytes after the last tensor belong to none",
+               file->label, file->data_bytes - at);
     return TW_OK;
 }
 
@@ -200,10 +190,8 @@ static tw_status_t parse_tensors(tw_safetensors_t *file)
 static tw_status_t parse_header(tw_safetensors_t *file, const unsigned char *bytes, size_t n_bytes)
 {
     uint64_t header_bytes;
-    if (n_bytes < LENGTH_BYTES) {
-        tw_error("%s: %zu bytes are too few for a safetensors file", file->label, n_bytes);
-        return TW_ERR_TRUNCATED;
-    }
+    TW_FAIL_IF(n_bytes < LENGTH_BYTES, TW_ERR_TRUNCATED, "%s: %zu bytes are too few for a safetensors file",
+               file->label, n_bytes);
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     header_bytes = le64toh(header_bytes);
     if (header_bytes > HEADER_MAX_BYTES) {

@@ -70,19 +70,15 @@ static tw_status_t add_tensor(const char *path, json_t *header, const tw_safeten
 {
     size_t bytes;
     TW_TRY(spec_bytes(path, spec, &bytes));
-    if (tw_size_add(*offset, bytes) > TW_MEMORY_BYTES_MAX) {
-        tw_error("%s: tensor '%s': with those before it, too many elements", path, spec->name);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(tw_size_add(*offset, bytes) > TW_MEMORY_BYTES_MAX, TW_ERR_INVALID,
+               "%s: tensor '%s': with those before it, too many elements", path, spec->name);
     if (json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0) {
         return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': this name is taken", path, spec->name);
     }
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_of(spec->type), "shape", shape_of(spec),
                               "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
-    if (json_object_set_new(header, spec->name, entry) != 0) {
-        tw_error("%s: tensor '%s': the name is not UTF-8, or memory is short", path, spec->name);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(json_object_set_new(header, spec->name, entry) != 0, TW_ERR_INVALID,
+               "%s: tensor '%s': the name is not UTF-8, or memory is short", path, spec->name);
     *offset += bytes;
     return TW_OK;
 }

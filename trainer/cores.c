@@ -150,10 +150,8 @@ tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores)
 {
     int world = tw_coll_size(coll);
     tw_cores_place_t own = own_place(asked), *all = calloc((size_t)world, sizeof(*all));
-    if (!all) {
-        tw_error("rank %d: out of memory for what %d ranks run on", tw_coll_rank(coll), world);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "rank %d: out of memory for what %d ranks run on", tw_coll_rank(coll),
+               world);
     tw_status_t status = tw_agree_gather(coll, &own, sizeof(own), all);
     *cores = (tw_cores_t){1, INT_MAX, 1};
     for (int r = 0; r < world && status == TW_OK; r++) {

@@ -96,13 +96,11 @@ tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need
                          int says)
 {
     double sure = n_ranks * need->sure, all = n_ranks * need->all;
-    if (sure > room->total) {
-        tw_error("%d ranks will hold %.2f GB at least, %.2f each, but %s has %.2f GB: "
-                 "zero_optimization.stage 3, thinwire.recompute and offloading to nvme take less, and "
-                 "thinwire.check_memory=false begins all the same",
-                 n_ranks, sure * 1e-9, need->sure * 1e-9, where, room->total * 1e-9);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(sure > room->total, TW_ERR_CONFIG,
+               "%d ranks will hold %.2f GB at least, %.2f each, but %s has %.2f GB: "
+               "zero_optimization.stage 3, thinwire.recompute and offloading to nvme take less, and "
+               "thinwire.check_memory=false begins all the same",
+               n_ranks, sure * 1e-9, need->sure * 1e-9, where, room->total * 1e-9);
     if (says && all > room->available) {
         tw_warn("%d ranks will hold about %.2f GB, but of the memory of %s only %.2f GB are free: the run "
                 "may be killed, or swap",

@@ -124,10 +124,8 @@ static tw_status_t start_workers(tw_pool_t *pool)
 
 tw_status_t tw_pool_create(int n_threads, tw_pool_t **out)
 {
-    if (n_threads < 1 || n_threads > TW_POOL_MOST_THREADS) {
-        tw_error("%d threads to compute with: expected 1 to %d", n_threads, TW_POOL_MOST_THREADS);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n_threads < 1 || n_threads > TW_POOL_MOST_THREADS, TW_ERR_INVALID,
+               "%d threads to compute with: expected 1 to %d", n_threads, TW_POOL_MOST_THREADS);
     tw_pool_t *pool = calloc(1, sizeof(*pool));
     worker_t *workers = calloc((size_t)n_threads, sizeof(*workers));
     if (!pool || !workers) {

@@ -23,22 +23,18 @@ static tw_status_t read_prompt(const tw_sampling_t *sampling, int32_t **tokens, 
     if (tw_data_has_text(sampling->data)) {
         return tw_data_text_tokens(sampling->data, "thinwire.sample_prompt", prompt_of(o), tokens, n);
     }
-    if (*o->sample_prompt) {
-        tw_error("thinwire.sample_prompt: the data are tokens, and no vocabulary says which a text has: see "
-                 "thinwire.tokenizer");
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(*o->sample_prompt, TW_ERR_CONFIG,
+               "thinwire.sample_prompt: the data are tokens, and no vocabulary says which a text has: see "
+               "thinwire.tokenizer");
     return TW_OK;
 }
 
 static tw_status_t check_tokens(const int32_t *tokens, size_t n, size_t vocab_size)
 {
     for (size_t i = 0; i < n; i++) {
-        if ((size_t)tokens[i] >= vocab_size) {
-            tw_error("thinwire.sample_prompt, document_token: token %d is none of the model's %zu",
-                     (int)tokens[i], vocab_size);
-            return TW_ERR_CONFIG;
-        }
+        TW_FAIL_IF((size_t)tokens[i] >= vocab_size, TW_ERR_CONFIG,
+                   "thinwire.sample_prompt, document_token: token %d is none of the model's %zu",
+                   (int)tokens[i], vocab_size);
     }
     return TW_OK;
 }

@@ -83,12 +83,10 @@ static tw_status_t open_data(tw_run_t *run)
                                      .is_aligned = o->document_token >= 0,
                                      .document_token = o->document_token};
     TW_TRY(tw_data_open(&config, &run->data));
-    if (tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence) == 0) {
-        tw_error("%s: %llu tokens for training are too few for a sequence of %lld (thinwire.sequence_length)",
-                 name_of_data(o), (unsigned long long)tw_data_n_tokens(run->data, TW_DATA_TRAIN),
-                 (long long)o->sequence);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence) == 0, TW_ERR_CONFIG,
+               "%s: %llu tokens for training are too few for a sequence of %lld (thinwire.sequence_length)",
+               name_of_data(o), (unsigned long long)tw_data_n_tokens(run->data, TW_DATA_TRAIN),
+               (long long)o->sequence);
     return tw_train_config_epochs(run->config,
                                   tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence));
 }
@@ -141,17 +139,13 @@ static tw_status_t run_create_model(tw_run_t *run)
     const tw_train_options_t *o = run->options;
     tw_model_config_t config;
     TW_TRY(tw_trainer_shape(o, tw_data_vocab_size(run->data), &config));
-    if (config.vocab_size < tw_data_vocab_size(run->data)) {
-        tw_error(
-            "%s has tokens up to %zu, but the model knows %zu tokens: see model.vocab_size, thinwire.vocab",
-            name_of_data(o), tw_data_vocab_size(run->data) - 1, config.vocab_size);
-        return TW_ERR_CONFIG;
-    }
-    if ((size_t)o->sequence > config.n_positions) {
-        tw_error("thinwire.sequence_length is %lld, but the model has %zu positions: see model.n_positions",
-                 (long long)o->sequence, config.n_positions);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(
+        config.vocab_size < tw_data_vocab_size(run->data), TW_ERR_CONFIG,
+        "%s has tokens up to %zu, but the model knows %zu tokens: see model.vocab_size, thinwire.vocab",
+        name_of_data(o), tw_data_vocab_size(run->data) - 1, config.vocab_size);
+    TW_FAIL_IF((size_t)o->sequence > config.n_positions, TW_ERR_CONFIG,
+               "thinwire.sequence_length is %lld, but the model has %zu positions: see model.n_positions",
+               (long long)o->sequence, config.n_positions);
     TW_TRY(create_model_there(run, &config));
     TW_TRY(check_groups(run));
     return tw_trainer_check_sizes(o, run->model);

@@ -23,10 +23,11 @@ static tw_status_t sizes_check_params(const tw_model_t *model)
     if (!is_too_much(tw_size_mul(n_params, PARAM_BYTES))) {
         return TW_OK;
     }
-    tw_error("model.n_layer %zu and model.n_embd %zu are %zu parameters: no machine has memory for %d bytes "
-             "of each",
-             config->n_layer, config->n_embd, n_params, PARAM_BYTES);
-    return TW_ERR_CONFIG;
+    return tw_fail(
+        TW_ERR_CONFIG,
+        "model.n_layer %zu and model.n_embd %zu are %zu parameters: no machine has memory for %d bytes "
+        "of each",
+        config->n_layer, config->n_embd, n_params, PARAM_BYTES);
 }
 
 tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t *model)
@@ -42,8 +43,9 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
     if (!is_too_much(bytes)) {
         return TW_OK;
     }
-    tw_error("train_micro_batch_size_per_gpu %lld (of train_batch_size %lld) x thinwire.sequence_length %lld "
-             "x model.n_embd %zu in model.n_layer %zu layers: no machine has memory for such activations",
-             (long long)o->micro_batch, (long long)o->batch, (long long)o->sequence, config->n_embd, n_layer);
-    return TW_ERR_CONFIG;
+    return tw_fail(
+        TW_ERR_CONFIG,
+        "train_micro_batch_size_per_gpu %lld (of train_batch_size %lld) x thinwire.sequence_length %lld "
+        "x model.n_embd %zu in model.n_layer %zu layers: no machine has memory for such activations",
+        (long long)o->micro_batch, (long long)o->batch, (long long)o->sequence, config->n_embd, n_layer);
 }

@@ -128,9 +128,8 @@ static tw_status_t message_check(const tw_transport_t *transport, const tw_trans
     if (!wrong) {
         return TW_OK;
     }
-    tw_error("rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
-             (unsigned long long)message->tag, message->bytes, wrong);
-    return status;
+    return tw_fail(status, "rank %d: peer %d, tag %llu, %zu bytes: %s", transport->rank, message->peer,
+                   (unsigned long long)message->tag, message->bytes, wrong);
 }
 
 tw_status_t tw_transport_message_send(tw_transport_t *transport, const tw_transport_message_t *message,

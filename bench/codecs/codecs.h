@@ -4,8 +4,7 @@
  *  (trip.c); or it is "blocks": all operations of block codecs on made-up values, on the host or on a GPU
  *  (rig.h). To be read in this order: options.c (the command line), main.c (the table), set.c, sources.c
  *  and train.c (tensors), entropy.c (the least that they could take), trip.c. */
-#ifndef TW_BENCH_CODECS_CODECS_H
-#define TW_BENCH_CODECS_CODECS_H
+#pragma once
 
 #include "bench/codecs/rig.h"
 #include "quant/quant.h"
@@ -113,5 +112,3 @@ tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_q
                     cb_row_t *row, double *decode_sec);
 
 TW_C_END
-
-#endif

@@ -6,8 +6,7 @@
 tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result)
 {
     (void)c, (void)result;
-    tw_error("bench: this program was built without CUDA");
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "bench: this program was built without CUDA");
 }
 
 #else

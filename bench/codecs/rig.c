@@ -101,10 +101,8 @@ tw_status_t cb_rig_init(cb_rig_t *rig, const cb_case_t *c, const cb_memory_t *me
     rig->reduce_segments = calloc(n, sizeof(*rig->reduce_segments));
     rig->adamw_segments = calloc(n, sizeof(*rig->adamw_segments));
     rig->srcs = calloc(n * c->n_inputs, sizeof(*rig->srcs));
-    if (!rig->segments || !rig->reduce_segments || !rig->adamw_segments || !rig->srcs) {
-        tw_error("bench: no memory for %zu segments", n);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!rig->segments || !rig->reduce_segments || !rig->adamw_segments || !rig->srcs,
+               TW_ERR_NO_MEMORY, "bench: no memory for %zu segments", n);
     return TW_OK;
 }
 

@@ -1,6 +1,5 @@
 /** The operations of block codecs on made-up values, in memory of the host or of a GPU. */
-#ifndef TW_BENCH_CODECS_RIG_H
-#define TW_BENCH_CODECS_RIG_H
+#pragma once
 
 #include "quant/quant.h"
 
@@ -89,5 +88,3 @@ tw_status_t cb_rig_run(cb_rig_t *rig, size_t set);
 void cb_rig_cleanup(cb_rig_t *rig);
 
 TW_C_END
-
-#endif

@@ -47,10 +47,7 @@ static tw_status_t train_alloc(training_t *t)
         t->saved[u] = tw_buffer_alloc(sizes.saved_bytes);
         all = all && t->x[u] && t->saved[u];
     }
-    if (!all) {
-        tw_error("bench: no memory to train %zu parameters", t->n_params);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "bench: no memory to train %zu parameters", t->n_params);
     t->m = t->master + t->n_params;
     t->v = t->m + t->n_params;
     t->grads = t->v + t->n_params;

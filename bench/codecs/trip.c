@@ -57,8 +57,8 @@ static tw_status_t trip_open(trip_t *trip, cb_row_t *row)
         row->backend = tw_quant_delta_backend_name(trip->delta);
         return TW_OK;
     default:
-        tw_error("bench: %s: nothing is encoded", tw_quant_row_get(trip->codec.kind)->name);
-        return TW_ERR_UNSUPPORTED;
+        return tw_fail(TW_ERR_UNSUPPORTED, "bench: %s: nothing is encoded",
+                       tw_quant_row_get(trip->codec.kind)->name);
     }
 }
 

@@ -3,8 +3,7 @@
  *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c
  *  and rows.c (one size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and
  *  tcp.c (what the system counts), report.c, gpu.c. */
-#ifndef TW_BENCH_COLLECTIVES_BENCH_H
-#define TW_BENCH_COLLECTIVES_BENCH_H
+#pragma once
 
 #include "bench/collectives/check.h"
 #include "bench/collectives/netdev.h"
@@ -158,5 +157,3 @@ tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu);
 int tw_bench_main(tw_coll_op_t op, int argc, char **argv);
 
 TW_C_END
-
-#endif

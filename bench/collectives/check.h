@@ -1,7 +1,6 @@
 /** Checks results of collectives against a reference computed in fp64 from the inputs, within the codecs'
  *  stated bounds. */
-#ifndef TW_BENCH_COLLECTIVES_CHECK_H
-#define TW_BENCH_COLLECTIVES_CHECK_H
+#pragma once
 
 #include "bench/collectives/data.h"
 #include "collectives/collectives.h"
@@ -35,5 +34,3 @@ tw_status_t tw_bench_check_shard(const tw_bench_check_params_t *params, size_t t
                                  const void *result, tw_bench_check_sums_t *sums);
 
 TW_C_END
-
-#endif

@@ -83,10 +83,8 @@ static tw_status_t coll_add_tensor(tw_bench_data_t *data, size_t n_elems, source
         if (sources) {
             data->sources = sources;
         }
-        if (!tensors || !sources) {
-            tw_error("benchmark data: out of memory for %zu tensors", capacity);
-            return TW_ERR_NO_MEMORY;
-        }
+        TW_FAIL_IF(!tensors || !sources, TW_ERR_NO_MEMORY, "benchmark data: out of memory for %zu tensors",
+                   capacity);
         data->capacity = capacity;
     }
     size_t align = TW_CACHE_LINE_BYTES / tw_type_bytes(data->params.type);
@@ -147,10 +145,7 @@ static tw_status_t read_shapes(tw_bench_data_t *data)
     tw_status_t status = TW_OK;
     TW_TRY(tw_safetensors_open(path, &data->file));
     size_t in_file = count_float_elems(data->file), left = data->params.n_elems;
-    if (in_file == 0) {
-        tw_error("%s: holds no tensor of type F32, BF16 or F16", path);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(in_file == 0, TW_ERR_INVALID, "%s: holds no tensor of type F32, BF16 or F16", path);
     size_t n_tensors = tw_safetensors_count(data->file);
     for (size_t i = 0; left > 0 && status == TW_OK; i = (i + 1) % n_tensors) {
         const tw_safetensors_tensor_t *tensor = tw_safetensors_get(data->file, i);
@@ -168,15 +163,10 @@ static tw_status_t read_shapes(tw_bench_data_t *data)
 
 tw_status_t tw_bench_data_create(const tw_bench_data_params_t *params, tw_bench_data_t **out)
 {
-    if (!is_float(params->type)) {
-        tw_error("benchmark data: type %s is no float type", tw_type_name(params->type));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!is_float(params->type), TW_ERR_INVALID, "benchmark data: type %s is no float type",
+               tw_type_name(params->type));
     tw_bench_data_t *data = calloc(1, sizeof(*data));
-    if (!data) {
-        tw_error("benchmark data: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!data, TW_ERR_NO_MEMORY, "benchmark data: out of memory");
     data->params = *params;
     tw_status_t status = params->tensors ? read_shapes(data) : make_shapes(data);
     if (status != TW_OK) {

@@ -1,8 +1,7 @@
 /** Input of the benchmarks: tensors shaped like a transformer's, made from a seed or read from a file. Every
  *  rank can make every other rank's values again, any part of them, which is what the results are checked
  *  against. */
-#ifndef TW_BENCH_COLLECTIVES_DATA_H
-#define TW_BENCH_COLLECTIVES_DATA_H
+#pragma once
 
 #include "core/core.h"
 
@@ -46,5 +45,3 @@ void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version,
                         void *dst);
 
 TW_C_END
-
-#endif

@@ -48,10 +48,7 @@ tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *hos
     free(there->segments);
     there->n_segments = host->n_segments;
     there->segments = calloc(host->n_segments + 1, sizeof(*there->segments));
-    if (!there->segments) {
-        tw_error("out of memory for %zu segments", host->n_segments);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!there->segments, TW_ERR_NO_MEMORY, "out of memory for %zu segments", host->n_segments);
     TW_TRY(coll_reserve(&there->src, &there->src_bytes, host->src_bytes));
     TW_TRY(coll_reserve(&there->dst, &there->dst_bytes, host->dst_bytes));
     for (size_t s = 0; s < host->n_segments; s++) {
@@ -121,10 +118,7 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
         device += seats[r].machine == own->machine;
     }
     TW_TRY(coll_check(cudaGetDeviceCount(&n_devices), "looking for a GPU"));
-    if (n_devices == 0) {
-        tw_error("rank %d: there is no GPU here", rank->rank);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(n_devices == 0, TW_ERR_UNSUPPORTED, "rank %d: there is no GPU here", rank->rank);
     TW_TRY(coll_check(cudaSetDevice(device % n_devices), "cudaSetDevice"));
     return coll_check(cudaDeviceGetPCIBusId(own->bus, sizeof(own->bus), device % n_devices),
                       "cudaDeviceGetPCIBusId");
@@ -229,8 +223,8 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
 
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
 {
-    tw_error("rank %d: --device cuda: no CUDA was found when this was built", rank->rank);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "rank %d: --device cuda: no CUDA was found when this was built",
+                   rank->rank);
 }
 
 /* Without one, the others are never called. */

@@ -58,10 +58,7 @@ tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out)
 {
     char text[TEXT_BYTES];
     FILE *file = fopen(PATH, "re");
-    if (!file) {
-        tw_error(PATH ": %s", strerror(errno));
-        return TW_ERR_IO;
-    }
+    TW_FAIL_IF(!file, TW_ERR_IO, PATH ": %s", strerror(errno));
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[n] = '\0';

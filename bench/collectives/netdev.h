@@ -1,6 +1,5 @@
 /** Counters of a network interface, as the kernel keeps them. */
-#ifndef TW_BENCH_COLLECTIVES_NETDEV_H
-#define TW_BENCH_COLLECTIVES_NETDEV_H
+#pragma once
 
 #include "core/core.h"
 
@@ -32,5 +31,3 @@ typedef struct tw_netdev_claim {
 int tw_netdev_fits(const tw_netdev_counters_t *delta, const tw_netdev_claim_t *claim);
 
 TW_C_END
-
-#endif

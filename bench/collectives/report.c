@@ -181,6 +181,5 @@ void tw_bench_report_progress(const char *text)
 
 tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes)
 {
-    tw_error("rank %d: out of memory, for %zu bytes", rank->rank, bytes);
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory, for %zu bytes", rank->rank, bytes);
 }

@@ -1,7 +1,6 @@
 /** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), lines of the table
  *  (rows.c). */
-#ifndef TW_BENCH_COLLECTIVES_RUN_H
-#define TW_BENCH_COLLECTIVES_RUN_H
+#pragma once
 
 #include "bench/collectives/bench.h"
 
@@ -51,5 +50,3 @@ void tw_bench_run_cleanup(run_t *run);
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
 
 TW_C_END
-
-#endif

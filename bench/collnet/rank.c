@@ -40,10 +40,8 @@ tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *opt
     TW_TRY(tw_coll_world_create(NULL, &rank->coll));
     rank->rank = tw_coll_rank(rank->coll);
     rank->world = tw_coll_size(rank->coll);
-    if (rank->world > COLLNET_RANKS_MAX) {
-        tw_error("collnet: %d ranks, at most %d can be", rank->world, COLLNET_RANKS_MAX);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(rank->world > COLLNET_RANKS_MAX, TW_ERR_UNSUPPORTED, "collnet: %d ranks, at most %d can be",
+               rank->world, COLLNET_RANKS_MAX);
     rank->input = malloc(n * sizeof(*rank->input));
     rank->send = malloc(n * sizeof(*rank->send));
     rank->recv = malloc(n * sizeof(*rank->recv));

@@ -57,10 +57,8 @@ static int faults_run_cluster(const run_t *run)
 
 static tw_status_t faults_start(run_t *run)
 {
-    if (!(run->log = tmpfile()) || pipe2(run->pipe, O_NONBLOCK) != 0) {
-        tw_error("run %llu: no file or pipe: %s", (unsigned long long)run->plan->index, strerror(errno));
-        return TW_ERR_IO;
-    }
+    TW_FAIL_IF(!(run->log = tmpfile()) || pipe2(run->pipe, O_NONBLOCK) != 0, TW_ERR_IO,
+               "run %llu: no file or pipe: %s", (unsigned long long)run->plan->index, strerror(errno));
     fcntl(run->pipe[0], F_SETFD, FD_CLOEXEC);
     fflush(NULL);
     run->child = fork();
@@ -71,10 +69,8 @@ static tw_status_t faults_start(run_t *run)
         dup2(fileno(run->log), STDERR_FILENO);
         _exit(faults_run_cluster(run));
     }
-    if (run->child < 0) {
-        tw_error("run %llu: fork: %s", (unsigned long long)run->plan->index, strerror(errno));
-        return TW_ERR_IO;
-    }
+    TW_FAIL_IF(run->child < 0, TW_ERR_IO, "run %llu: fork: %s", (unsigned long long)run->plan->index,
+               strerror(errno));
     setpgid(run->child, run->child);
     return TW_OK;
 }

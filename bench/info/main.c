@@ -47,9 +47,6 @@ int main(int argc, char **argv)
     info_nccl(&report);
     status = info_variables(&report, tables, n_tables);
     tw_config_check_environment(tables, n_tables);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        tw_error("tw_info: cannot write the output");
-        return EXIT_FAILURE;
-    }
+    TW_FAIL_IF(fflush(stdout) != 0 || ferror(stdout), EXIT_FAILURE, "tw_info: cannot write the output");
     return status == TW_OK && report.status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

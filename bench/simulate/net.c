@@ -527,12 +527,10 @@ static tw_status_t sim_finish(run_t *run)
 {
     sim_result_t *result = run->result;
     const sim_cluster_t *c = run->cluster;
-    if (run->n_complete != run->n_all) {
-        tw_error("simulate: only %zu of %zu steps of an operation came to their end: the others wait for one "
-                 "another",
-                 run->n_complete, run->n_all);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(run->n_complete != run->n_all, TW_ERR_INVALID,
+               "simulate: only %zu of %zu steps of an operation came to their end: the others wait for one "
+               "another",
+               run->n_complete, run->n_all);
     for (int r = 0; r < run->graph->world; r++) {
         result->sec = fmax(result->sec, result->done[r]);
         result->messages = fmax(result->messages, run->sent[r]);

@@ -177,10 +177,7 @@ int main(int argc, char **argv)
     if (bench.options.child) {
         return zero_rank_run(&bench.options);
     }
-    if (argc > MAX_ARGS) {
-        tw_error("more than %d arguments", MAX_ARGS);
-        return 2;
-    }
+    TW_FAIL_IF(argc > MAX_ARGS, 2, "more than %d arguments", MAX_ARGS);
     int code = run_bench(&bench);
     zero_rows_cleanup(&bench.rows);
     zero_rows_cleanup(&bench.rounds);

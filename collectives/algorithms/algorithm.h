@@ -3,8 +3,7 @@
  *  To add an algorithm, say its flows (flow.h), what the shard of an owner goes through, and give it a row in
  *  table.c: its cost and each rank's program are read off them. The world may be 1, and any shard may be
  *  empty. */
-#ifndef TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
-#define TW_COLLECTIVES_ALGORITHMS_ALGORITHM_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/program/ops.h"
@@ -25,5 +24,3 @@ typedef struct tw_algo {
 const tw_algo_t *tw_algo_get(size_t index);
 
 TW_C_END
-
-#endif

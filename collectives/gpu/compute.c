@@ -184,10 +184,7 @@ static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t 
     tw_quant_lossless_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     tw_status_t status;
 
-    if (!pieces) {
-        tw_error("out of memory for the pieces of a chunk");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!pieces, TW_ERR_NO_MEMORY, "out of memory for the pieces of a chunk");
     size_t n = find_pieces(call, compute, pieces);
     if (packs) {
         status = tw_quant_lossless_stream_encode(packer, &args, pieces, n, call->workspace + compute->to,

@@ -1,7 +1,6 @@
 /** What a collective asks of a GPU and of NCCL: two tables of operations, so that all decisions are made in
  *  code that also runs in tests on a machine without either. Every operation logs its own errors. */
-#ifndef TW_COLLECTIVES_GPU_DEVICE_H
-#define TW_COLLECTIVES_GPU_DEVICE_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/gpu/sums.h"
@@ -79,5 +78,3 @@ struct tw_gpu_wire {
 };
 
 TW_C_END
-
-#endif

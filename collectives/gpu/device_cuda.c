@@ -17,14 +17,23 @@ static tw_status_t cuda_use(const tw_gpu_device_t *device, int index)
     return tw_quant_cuda_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
+/** Exchange this thread's capture mode. A job that captures a graph in global mode forbids all threads to
+ *  allocate and to poll; what is done here is in nobody's graph, so it is done in the relaxed mode. */
+static void exchange_mode(enum cudaStreamCaptureMode *mode)
+{
+    (void)cudaThreadExchangeStreamCaptureMode(mode);
+}
+
 static tw_status_t cuda_alloc(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out)
 {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+
     (void)device;
-    if (pinned) {
-        return tw_quant_cuda_status(cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
-                                    "cudaHostAlloc");
-    }
-    return tw_quant_cuda_status(cudaMalloc(out, bytes), "cudaMalloc");
+    exchange_mode(&mode);
+    cudaError_t error = pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable | cudaHostAllocMapped)
+                               : cudaMalloc(out, bytes);
+    exchange_mode(&mode);
+    return tw_quant_cuda_status(error, pinned ? "cudaHostAlloc" : "cudaMalloc");
 }
 
 static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
@@ -92,11 +101,17 @@ static tw_status_t cuda_copy(const tw_gpu_device_t *device, void *to, const void
 
 static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_t event)
 {
-    cudaError_t error = cudaEventQuery((cudaEvent_t)event);
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 
     (void)device;
-    return error == cudaErrorNotReady ? TW_IN_PROGRESS
-                                      : tw_quant_cuda_status(error, "an earlier operation on the GPU");
+    exchange_mode(&mode);
+    cudaError_t error = cudaEventQuery((cudaEvent_t)event);
+    exchange_mode(&mode);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* the job shall not find it */
+        return TW_IN_PROGRESS;
+    }
+    return tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
 /** Copies that were made for a transport have ended: their stream was waited for. What a network card writes
@@ -186,17 +201,15 @@ const tw_gpu_device_t *tw_gpu_device_cuda(void)
         return &cuda_device;
     }
     (void)cudaGetLastError();
-    tw_error("there is no GPU here: %s",
-             cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
-    return NULL;
+    return tw_fail(NULL, "there is no GPU here: %s",
+                   cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
 }
 
 #else
 
 const tw_gpu_device_t *tw_gpu_device_cuda(void)
 {
-    tw_error("collectives on GPU memory are not there: no CUDA was found when this was built");
-    return NULL;
+    return tw_fail(NULL, "collectives on GPU memory are not there: no CUDA was found when this was built");
 }
 
 #endif

@@ -23,9 +23,10 @@ static tw_status_t choose_workspace(tw_coll_t *coll)
     if (takes || asked != TW_COLL_GPU_WORKSPACE_DEVICE) {
         return TW_OK;
     }
-    tw_error("rank %d: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (%s: %s)",
-             coll->topo.rank, tw_transport_name(coll->transport), tw_transport_describe(coll->transport));
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED,
+                   "rank %d: TW_COLL_GPU_WORKSPACE is device, but the transport takes no GPU memory (%s: %s)",
+                   coll->topo.rank, tw_transport_name(coll->transport),
+                   tw_transport_describe(coll->transport));
 }
 
 static tw_status_t create_queues(tw_gpu_t *gpu)

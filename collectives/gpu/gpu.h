@@ -9,8 +9,7 @@
  *                      find it
  *  compute.c, sums.h   its kernels
  *  engine.c            the GPU's part of making a communicator; device.h, device_cuda.c the GPU */
-#ifndef TW_COLLECTIVES_GPU_GPU_H
-#define TW_COLLECTIVES_GPU_GPU_H
+#pragma once
 
 #include "collectives/communicator.h"
 #include "collectives/gpu/device.h"
@@ -150,5 +149,3 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out);
 tw_status_t tw_nccl_join(tw_coll_setup_t *setup);
 
 TW_C_END
-
-#endif

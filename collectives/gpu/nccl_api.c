@@ -20,8 +20,7 @@ static tw_status_t nccl_api_find(void *library, const char *name, void *function
     if (symbol) {
         return TW_OK;
     }
-    tw_error("%s lacks %s: NCCL 2.18 or newer is needed", LIBRARY, name);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "%s lacks %s: NCCL 2.18 or newer is needed", LIBRARY, name);
 }
 
 tw_status_t tw_nccl_load(tw_nccl_api_t *api)
@@ -29,10 +28,7 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     tw_status_t status = TW_OK;
 
-    if (!library) {
-        tw_error("there is no NCCL here: %s", dlerror());
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(!library, TW_ERR_UNSUPPORTED, "there is no NCCL here: %s", dlerror());
 #define FIND(name)       \
     if (status == TW_OK) \
         status = nccl_api_find(library, #name, &api->name);

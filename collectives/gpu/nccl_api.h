@@ -1,7 +1,6 @@
 /** NCCL's functions, found when they are needed: one binary runs with and without the library, and in a
  *  process that has loaded one already it is that one. Private to collectives. */
-#ifndef TW_COLLECTIVES_GPU_NCCL_API_H
-#define TW_COLLECTIVES_GPU_NCCL_API_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -60,5 +59,3 @@ tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, in
                                    tw_coll_gate_t *gate);
 
 TW_C_END
-
-#endif

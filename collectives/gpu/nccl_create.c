@@ -60,8 +60,7 @@ static tw_status_t own_process_id(uint64_t *id)
     if (getrandom(id, sizeof(*id), 0) == (ssize_t)sizeof(*id)) {
         return TW_OK;
     }
-    tw_error("getrandom: %s", strerror(errno));
-    return TW_ERR_IO;
+    return tw_fail(TW_ERR_IO, "getrandom: %s", strerror(errno));
 }
 
 static uint64_t process_id;
@@ -236,10 +235,8 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
 static tw_status_t nccl_judge(const introduction_t *all, int rank, int world, int is_shared)
 {
     for (int r = 0; r < world; r++) {
-        if (all[r].terms != all[0].terms) {
-            tw_error("rank %d: ranks 0 and %d were told different things to do", rank, r);
-            return TW_ERR_MISMATCH;
-        }
+        TW_FAIL_IF(all[r].terms != all[0].terms, TW_ERR_MISMATCH,
+                   "rank %d: ranks 0 and %d were told different things to do", rank, r);
         for (int other = 0; is_shared && other < r; other++) {
             if (all[r].process == all[other].process) {
                 tw_warn("rank %d: ranks %d and %d are one process: each needs its own", rank, other, r);
@@ -390,8 +387,8 @@ tw_status_t tw_nccl_join(tw_coll_setup_t *setup)
 tw_status_t tw_nccl_join(tw_coll_setup_t *setup)
 {
     (void)setup;
-    tw_error("collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED,
+                   "collectives over NCCL are not there: no CUDA and NCCL were found when this was built");
 }
 
 #endif

@@ -76,9 +76,9 @@ static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
     if (status != TW_ERR_TRUNCATED) {
         return status;
     }
-    tw_error("rank %d: %s: a message of another size than expected came: the ranks' arguments differ",
-             run->call.coll->topo.rank, tw_coll_op_name(run->call.shape->request->args.op));
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH,
+                   "rank %d: %s: a message of another size than expected came: the ranks' arguments differ",
+                   run->call.coll->topo.rank, tw_coll_op_name(run->call.shape->request->args.op));
 }
 
 static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)

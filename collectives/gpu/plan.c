@@ -96,10 +96,7 @@ static tw_status_t create_areas(planner_t *p)
     }
     p->areas = calloc((size_t)p->n_owners + 1, sizeof(*p->areas));
     p->memory = malloc((n_cells + 1) * sizeof(*p->memory));
-    if (!p->areas || !p->memory) {
-        tw_error("out of memory planning an operation");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!p->areas || !p->memory, TW_ERR_NO_MEMORY, "out of memory planning an operation");
     for (size_t i = 0; i < n_cells; i++) {
         p->memory[i] = SIZE_MAX;
     }

@@ -15,8 +15,7 @@
  *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a
  *  computation of its own in the tick of the sum; in a spread they stay packed until they are delivered. How
  *  long a packed chunk is, the host learns when the tick's kernels have ended, or when it has come. */
-#ifndef TW_COLLECTIVES_GPU_PLAN_H
-#define TW_COLLECTIVES_GPU_PLAN_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/program/ops.h"
@@ -90,5 +89,3 @@ tw_status_t tw_gpu_plan_init(tw_gpu_plan_t *plan, const tw_gpu_plan_params_t *pa
 void tw_gpu_plan_cleanup(tw_gpu_plan_t *plan);
 
 TW_C_END
-
-#endif

@@ -101,16 +101,12 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     if (status != TW_OK || *capture == 0) {
         return status;
     }
-    if (!gpu->wire) {
-        tw_error("rank %d: %s: a graph cannot be captured over a transport: the host moves the bytes",
-                 coll->topo.rank, tw_coll_op_name(args->op));
-        return TW_ERR_UNSUPPORTED;
-    }
-    if (shape->plan.workspace_bytes > gpu->memory.bytes) {
-        tw_error("rank %d: %s: call tw_coll_prepare before a graph is captured", coll->topo.rank,
-                 tw_coll_op_name(args->op));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!gpu->wire, TW_ERR_UNSUPPORTED,
+               "rank %d: %s: a graph cannot be captured over a transport: the host moves the bytes",
+               coll->topo.rank, tw_coll_op_name(args->op));
+    TW_FAIL_IF(shape->plan.workspace_bytes > gpu->memory.bytes, TW_ERR_INVALID,
+               "rank %d: %s: call tw_coll_prepare before a graph is captured", coll->topo.rank,
+               tw_coll_op_name(args->op));
     return TW_OK;
 }
 

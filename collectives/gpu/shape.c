@@ -150,9 +150,9 @@ static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_sha
             return algo;
         }
     }
-    tw_error("rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
-             tw_coll_op_name(args->op), quantized ? "quantized" : "plain", args->algo ? args->algo : "auto");
-    return NULL;
+    return tw_fail(NULL, "rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
+                   tw_coll_op_name(args->op), quantized ? "quantized" : "plain",
+                   args->algo ? args->algo : "auto");
 }
 
 static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *request, int quantized)
@@ -226,11 +226,9 @@ static tw_status_t check_codecs(const tw_coll_t *coll, const tw_gpu_shape_t *sha
 
     for (size_t k = 0; k < grid->n_codecs; k++) {
         const tw_quant_row_t *row = tw_quant_row_get(grid->codecs[k]->kind);
-        if (row->not_on_gpus) {
-            tw_error("rank %d: %s: codec %s is for memory of the host alone", coll->topo.rank,
-                     tw_coll_op_name(shape->request->args.op), row->name);
-            return TW_ERR_UNSUPPORTED;
-        }
+        TW_FAIL_IF(row->not_on_gpus, TW_ERR_UNSUPPORTED,
+                   "rank %d: %s: codec %s is for memory of the host alone", coll->topo.rank,
+                   tw_coll_op_name(shape->request->args.op), row->name);
     }
     return TW_OK;
 }
@@ -354,9 +352,8 @@ static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
         args->op == TW_COLL_ALLREDUCE || is_alltoall) {
         return TW_OK;
     }
-    tw_error("rank %d: operation %d (%s) does not work on GPU memory", coll->topo.rank, (int)args->op,
-             tw_coll_op_name(args->op));
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "rank %d: operation %d (%s) does not work on GPU memory",
+                   coll->topo.rank, (int)args->op, tw_coll_op_name(args->op));
 }
 
 static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_gpu_shape_t **out)

@@ -1,6 +1,5 @@
 /** Sums and copies of tensors as they are, on a GPU. */
-#ifndef TW_COLLECTIVES_GPU_SUMS_H
-#define TW_COLLECTIVES_GPU_SUMS_H
+#pragma once
 
 #include "core/core.h"
 
@@ -37,5 +36,3 @@ static inline int tw_gpu_sum_is_copy(const tw_gpu_sum_t *sum)
 tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream);
 
 TW_C_END
-
-#endif

@@ -29,10 +29,8 @@ struct Launcher {
 tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream)
 {
     Launcher::pointer function = select<Launcher>(sum);
-    if (function == nullptr) {
-        tw_error("cannot sum %s into %s", tw_type_name(sum->in), tw_type_name(sum->out));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(function == nullptr, TW_ERR_INVALID, "cannot sum %s into %s", tw_type_name(sum->in),
+               tw_type_name(sum->out));
     return for_each_launch(sum, [&](Params &params, size_t n_segments, size_t blocks) {
         void *args[] = {&params};
         dim3 grid((unsigned)blocks, (unsigned)n_segments);

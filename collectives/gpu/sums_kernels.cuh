@@ -1,8 +1,7 @@
 /* The kernels of sums_cuda.cu as functions of one thread, and their launches' geometry: tests run them on a
  * CPU. A thread takes 8 neighbouring elements at a time where everything is aligned to 16 bytes, else one; a
  * row of the grid is one segment. */
-#ifndef TW_COLLECTIVES_GPU_SUMS_KERNELS_CUH
-#define TW_COLLECTIVES_GPU_SUMS_KERNELS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -298,5 +297,3 @@ tw_status_t for_each_launch(const tw_gpu_sum_t *sum, FN launch)
 }
 
 } // namespace tw_gpu_sum_kernels
-
-#endif

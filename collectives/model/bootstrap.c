@@ -45,11 +45,9 @@ tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited)
         return status;
     }
     double still_sec = (double)(tw_time_ns() - boot->moved_ns) / NS_PER_SEC;
-    if (limit_sec > 0 && still_sec > limit_sec) {
-        tw_error("rank %d: making a communicator: nothing has come from rank %d for %.1f s (TW_COLL_TIMEOUT)",
-                 tw_transport_rank(boot->transport), boot->topo->peer[awaited], still_sec);
-        return TW_ERR_TIMEOUT;
-    }
+    TW_FAIL_IF(limit_sec > 0 && still_sec > limit_sec, TW_ERR_TIMEOUT,
+               "rank %d: making a communicator: nothing has come from rank %d for %.1f s (TW_COLL_TIMEOUT)",
+               tw_transport_rank(boot->transport), boot->topo->peer[awaited], still_sec);
     status = tw_transport_sleep(boot->transport,
                                 limit_sec > 0 && limit_sec / 4 < SLEEP_SEC ? limit_sec / 4 : SLEEP_SEC);
     return status < 0 ? status : TW_OK;

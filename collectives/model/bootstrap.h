@@ -1,8 +1,7 @@
 /** How the members of a communicator agree on something while it is made, before there are schedules: short
  *  messages, all calls collective. Nothing is waited for longer than a time limit; the log then names the
  *  rank that is awaited. */
-#ifndef TW_COLLECTIVES_MODEL_BOOTSTRAP_H
-#define TW_COLLECTIVES_MODEL_BOOTSTRAP_H
+#pragma once
 
 #include "collectives/topology.h"
 
@@ -54,5 +53,3 @@ tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t byte
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag);
 
 TW_C_END
-
-#endif

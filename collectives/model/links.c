@@ -144,10 +144,7 @@ static tw_status_t links_exchange(burst_t *burst)
     burst->streams = streams;
     burst->n_streams = 1 + link->n_from;
     burst->buffer = tw_buffer_alloc_zero((1 + (size_t)link->n_from * (size_t)burst->window) * burst->bytes);
-    if (!burst->buffer) {
-        tw_error("out of memory measuring the links");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!burst->buffer, TW_ERR_NO_MEMORY, "out of memory measuring the links");
     memset(streams, 0, sizeof(streams));
     streams[0].member = link->to;
     streams[0].done = link->to < 0 ? burst->count : 0;
@@ -263,10 +260,7 @@ tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, 
 
     memset(link, 0, sizeof(*link));
     link->from = calloc((size_t)topo->world, sizeof(*link->from));
-    if (!link->from) {
-        tw_error("out of memory measuring the links");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!link->from, TW_ERR_NO_MEMORY, "out of memory measuring the links");
     link->boot = boot;
     link->to = -1;
     link->sharing = tw_topo_node_size(topo, topo->node[topo->rank]);

@@ -78,10 +78,7 @@ static tw_status_t measure_agree(tw_bootstrap_t *boot, const tw_estimate_report_
     const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
 
-    if (!all) {
-        tw_error("out of memory agreeing on the cost model");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "out of memory agreeing on the cost model");
     tw_status_t status = tw_bootstrap_gather(boot, mine, sizeof(*mine), (char *)all);
     if (status == TW_OK && topo->rank == 0) {
         tw_estimate_model(all, topo->world, topo->max_local, model);
@@ -95,10 +92,7 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
     tw_estimate_report_t mine;
     measurement_t *m = calloc(1, sizeof(*m));
 
-    if (!m) {
-        tw_error("out of memory measuring the cost model");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!m, TW_ERR_NO_MEMORY, "out of memory measuring the cost model");
     m->boot = boot;
     tw_status_t status = tw_measure_link_init(&m->inter, boot, 1);
     if (status == TW_OK) {

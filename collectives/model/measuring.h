@@ -1,8 +1,7 @@
 /** Measuring the cost model when a communicator is made. Readings are what a member measures, before the
  *  members agree on a model. Times are in seconds or seconds per byte, so that of two readings the larger is
  *  the slower. */
-#ifndef TW_COLLECTIVES_MODEL_MEASURING_H
-#define TW_COLLECTIVES_MODEL_MEASURING_H
+#pragma once
 
 #include "collectives/model/bootstrap.h"
 #include "collectives/model/model.h"
@@ -92,5 +91,3 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
 void tw_estimate_model(const tw_estimate_report_t *reports, int world, int max_local, tw_coll_model_t *model);
 
 TW_C_END
-
-#endif

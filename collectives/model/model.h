@@ -10,8 +10,7 @@
  *
  *  All values are seconds, or seconds per byte: of two measurements the slower is the larger. Every rank of a
  *  communicator holds the same model, so all take the same decisions. */
-#ifndef TW_COLLECTIVES_MODEL_MODEL_H
-#define TW_COLLECTIVES_MODEL_MODEL_H
+#pragma once
 
 #include "core/core.h"
 #include "quant/quant.h"
@@ -118,5 +117,3 @@ tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model);
 const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t buf_bytes);
 
 TW_C_END
-
-#endif

@@ -3,8 +3,7 @@
  *  Traffic is what the flows of all owners come to on the busiest rank and node, counted in shards: it
  *  depends on the topology alone, so it is read once. With sizes, a chunk and the cost model it becomes a
  *  cost. */
-#ifndef TW_COLLECTIVES_PROGRAM_COST_H
-#define TW_COLLECTIVES_PROGRAM_COST_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/model/model.h"
@@ -59,5 +58,3 @@ double tw_cost_plain_chunk(const tw_case_t *c);
 double tw_cost_messages(const tw_case_t *c, double bytes);
 
 TW_C_END
-
-#endif

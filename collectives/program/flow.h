@@ -11,8 +11,7 @@
  *
  *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
  *  the same. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
-#ifndef TW_COLLECTIVES_PROGRAM_FLOW_H
-#define TW_COLLECTIVES_PROGRAM_FLOW_H
+#pragma once
 
 #include "collectives/topology.h"
 
@@ -115,5 +114,3 @@ tw_value_t tw_flow_reduce_torus3(tw_flow_t *flow, int owner);
 void tw_flow_spread_torus3(tw_flow_t *flow, int owner, tw_value_t from);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Forms: how a value is represented while it travels. */
-#ifndef TW_COLLECTIVES_PROGRAM_FORM_H
-#define TW_COLLECTIVES_PROGRAM_FORM_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/program/flow.h"
@@ -105,5 +104,3 @@ static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *arg
 }
 
 TW_C_END
-
-#endif

@@ -5,8 +5,7 @@
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
  *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
-#ifndef TW_COLLECTIVES_PROGRAM_OPS_H
-#define TW_COLLECTIVES_PROGRAM_OPS_H
+#pragma once
 
 #include "collectives/program/form.h"
 
@@ -99,5 +98,3 @@ static inline tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_param
 void tw_ops_cleanup(tw_kept_program_t *kept);
 
 TW_C_END
-
-#endif

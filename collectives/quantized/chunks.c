@@ -35,8 +35,7 @@ static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *
 
 static tw_status_t out_of_memory(void)
 {
-    tw_error("out of memory cutting an operation into chunks");
-    return TW_ERR_NO_MEMORY;
+    return tw_fail(TW_ERR_NO_MEMORY, "out of memory cutting an operation into chunks");
 }
 
 /** How far a shard has been cut. */
@@ -327,10 +326,8 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
             return TW_OK;
         }
     }
-    if (!tw_grow(&codecs->items, &codecs->max, codecs->n + 1, sizeof(*codecs->items))) {
-        tw_error("out of memory for a codec");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!tw_grow(&codecs->items, &codecs->max, codecs->n + 1, sizeof(*codecs->items)),
+               TW_ERR_NO_MEMORY, "out of memory for a codec");
     tw_quant_params_t params = {.codec = *codec, .mem = codecs->mem};
     tw_status_t status = tw_quant_create(&params, &codecs->items[codecs->n]);
     if (status == TW_OK) {
@@ -347,11 +344,9 @@ tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *code
             return TW_OK;
         }
     }
-    if (!tw_grow(&codecs->messages, &codecs->max_messages, codecs->n_messages + 1,
-                 sizeof(*codecs->messages))) {
-        tw_error("out of memory for a codec");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(
+        !tw_grow(&codecs->messages, &codecs->max_messages, codecs->n_messages + 1, sizeof(*codecs->messages)),
+        TW_ERR_NO_MEMORY, "out of memory for a codec");
     TW_TRY(tw_quant_messages_create(codec, NULL, &codecs->messages[codecs->n_messages]));
     *out = codecs->messages[codecs->n_messages++];
     return TW_OK;

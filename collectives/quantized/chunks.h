@@ -6,8 +6,7 @@
  *  been encoded. A piece is what a chunk has of one segment: long segments are cut at whole frames, so that
  *  every piece is a valid encoded segment of its own; short ones share a chunk. The grid is the same on all
  *  ranks. */
-#ifndef TW_COLLECTIVES_QUANTIZED_CHUNKS_H
-#define TW_COLLECTIVES_QUANTIZED_CHUNKS_H
+#pragma once
 
 #include "collectives/collectives.h"
 #include "collectives/program/form.h"
@@ -145,5 +144,3 @@ uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
 void tw_codecs_cleanup(tw_codecs_t *codecs);
 
 TW_C_END
-
-#endif

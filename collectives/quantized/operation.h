@@ -2,8 +2,7 @@
  *
  *  An algorithm makes a tw_qop_t while it is built; from then on it thinks in chunks (chunks.h). A chunk's
  *  encoded bytes live in a scratch buffer of their own, so that they are sent on as they are. */
-#ifndef TW_COLLECTIVES_QUANTIZED_OPERATION_H
-#define TW_COLLECTIVES_QUANTIZED_OPERATION_H
+#pragma once
 
 #include "collectives/communicator.h"
 
@@ -55,5 +54,3 @@ typedef struct tw_qop_work {
 tw_task_t tw_qop_emit(const tw_qop_t *op, const tw_qop_work_t *is);
 
 TW_C_END
-
-#endif

@@ -218,10 +218,10 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
     if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {
         return status;
     }
-    tw_error("rank %d: rank %d sent a message of another size than the %zu bytes expected: the "
-             "ranks' arguments differ",
-             sched->env.rank, task->lane - sched->env.world, tw_span_bytes(&task->span));
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH,
+                   "rank %d: rank %d sent a message of another size than the %zu bytes expected: the "
+                   "ranks' arguments differ",
+                   sched->env.rank, task->lane - sched->env.world, tw_span_bytes(&task->span));
 }
 
 /** Has the oldest message in flight ended? */

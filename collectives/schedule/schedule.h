@@ -20,8 +20,7 @@
  *  if a message is of the same round on both of its ends (rounds without tasks may be left out).
  *
  *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
-#ifndef TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
-#define TW_COLLECTIVES_SCHEDULE_SCHEDULE_H
+#pragma once
 
 #include "collectives/schedule/scratch.h"
 #include "transport/transport.h"
@@ -228,5 +227,3 @@ void tw_sched_destroy(tw_sched_t *sched);
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
 TW_C_END
-
-#endif

@@ -2,8 +2,7 @@
  *
  *  It has a limit. Who wants memory reserves it first, and asks again later when there is no room; the oldest
  *  user gets what it says it cannot do without, so that somebody always goes on. */
-#ifndef TW_COLLECTIVES_SCHEDULE_SCRATCH_H
-#define TW_COLLECTIVES_SCHEDULE_SCRATCH_H
+#pragma once
 
 #include <sys/queue.h>
 
@@ -46,5 +45,3 @@ size_t tw_scratch_held_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Inside of a schedule, shared by emit.c and run.c. */
-#ifndef TW_COLLECTIVES_SCHEDULE_STATE_H
-#define TW_COLLECTIVES_SCHEDULE_STATE_H
+#pragma once
 
 #include "collectives/schedule/schedule.h"
 
@@ -103,5 +102,3 @@ static inline size_t tw_span_bytes(const tw_span_t *span)
 void tw_sched_free(tw_sched_t *sched);
 
 TW_C_END
-
-#endif

@@ -196,10 +196,7 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
 {
     expected_t *one = malloc(sizeof(*one));
 
-    if (!one) {
-        tw_error("nccl: out of memory");
-        return ncclSystemError;
-    }
+    TW_FAIL_IF(!one, ncclSystemError, "nccl: out of memory");
     *one = (expected_t){.parent = parent, .out = out, .meeting = meeting};
     (void)pthread_mutex_lock(&table_lock);
     LIST_INSERT_HEAD(&expected, one, link);
@@ -261,12 +258,10 @@ static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
     (void)pthread_mutex_lock(&table_lock);
     int is_doubtful = !meeting && !LIST_EMPTY(&expected);
     (void)pthread_mutex_unlock(&table_lock);
-    if (is_doubtful) {
-        tw_error("nccl: a communicator may be one that was split off, shrunk or grown without blocking, and "
-                 "the job has not asked ncclCommGetAsyncError whether that is done: which one it is of is "
-                 "not known");
-        return ncclInvalidUsage;
-    }
+    TW_FAIL_IF(is_doubtful, ncclInvalidUsage,
+               "nccl: a communicator may be one that was split off, shrunk or grown without blocking, and "
+               "the job has not asked ncclCommGetAsyncError whether that is done: which one it is of is "
+               "not known");
     return tw_ip_meeting_ask(meeting, why);
 }
 

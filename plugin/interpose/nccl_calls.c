@@ -77,9 +77,8 @@ const char *tw_ip_kind_name(tw_ip_kind_t kind)
 
 static ncclResult_t lacks(const tw_ip_call_t *call)
 {
-    tw_error("nccl: this NCCL has no %s%s", names[call->kind],
-             call->has_config ? " with a configuration" : "");
-    return ncclInvalidUsage;
+    return tw_fail(ncclInvalidUsage, "nccl: this NCCL has no %s%s", names[call->kind],
+                   call->has_config ? " with a configuration" : "");
 }
 
 ncclResult_t tw_ip_pass(const tw_ip_call_t *c)

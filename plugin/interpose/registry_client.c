@@ -105,13 +105,11 @@ static int registry_exchange(int fd, const tw_ip_session_t *session, tw_ip_what_
     out.what = (uint64_t)what;
     out.entry = *entry;
     tw_ip_sign(session, 'q', &out, offsetof(tw_ip_question_t, mac), out.mac);
-    if (!send_all(fd, &out, sizeof(out)) ||
-        !registry_receive(fd, &in, sizeof(in), tw_time_sec() + wait_sec) ||
-        !tw_ip_is_signed(session, 'a', &in.answer, sizeof(in.answer), in.mac)) {
-        tw_error("nccl: rank %u of %u: the process that made the communicator's id does not answer",
-                 entry->rank, entry->world);
-        return 0;
-    }
+    TW_FAIL_IF(!send_all(fd, &out, sizeof(out)) ||
+                   !registry_receive(fd, &in, sizeof(in), tw_time_sec() + wait_sec) ||
+                   !tw_ip_is_signed(session, 'a', &in.answer, sizeof(in.answer), in.mac),
+               0, "nccl: rank %u of %u: the process that made the communicator's id does not answer",
+               entry->rank, entry->world);
     *answer = in.answer;
     answer->said[sizeof(answer->said) - 1] = '\0';
     return 1;
@@ -137,12 +135,9 @@ tw_status_t tw_ip_registry_ask(const tw_ip_place_t *place, const tw_ip_entry_t *
     tw_ip_session_t session;
     int fd = reach(place, tw_time_sec() + ANSWER_SEC, &session);
 
-    if (fd < 0) {
-        tw_error(
-            "nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
-            entry->rank, entry->world);
-        return TW_ERR_PEER;
-    }
+    TW_FAIL_IF(fd < 0, TW_ERR_PEER,
+               "nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
+               entry->rank, entry->world);
     int is_done = registry_exchange(fd, &session, TW_IP_ASK, entry, answer);
     (void)close(fd);
     return is_done && answer->verdict != 0 ? TW_OK : TW_ERR_PEER;

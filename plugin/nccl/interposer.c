@@ -93,11 +93,9 @@ static tw_status_t redirect_first(void *library)
         return TW_ERR_CONFIG;
     }
     redirect = first;
-    if (n == 0 && !is_wrapped()) {
-        tw_error("TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could "
-                 "be changed, and " LIBRARY " was not preloaded");
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(n == 0 && !is_wrapped(), TW_ERR_CONFIG,
+               "TW_INTERPOSE: no object of this process calls NCCL through a table of addresses that could "
+               "be changed, and " LIBRARY " was not preloaded");
     if (n > 0) {
         tw_info("TW_INTERPOSE: %d calls of NCCL redirected", n);
     }
@@ -137,11 +135,9 @@ tw_status_t tw_interposer_open(void)
     if (n > 0) {
         tw_info("TW_INTERPOSE: %d calls of NCCL redirected, of objects that were loaded later", n);
     }
-    if (verdict != TW_OK || n < 0) {
-        tw_error("TW_INTERPOSE is set and cannot be done here, so the net does not begin: other ranks may "
-                 "count on it");
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(verdict != TW_OK || n < 0, TW_ERR_CONFIG,
+               "TW_INTERPOSE is set and cannot be done here, so the net does not begin: other ranks may "
+               "count on it");
     return TW_OK;
 }
 

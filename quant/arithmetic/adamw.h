@@ -1,8 +1,7 @@
 /** AdamW: its factors, and one element of it, shared by the CPU and the CUDA kernel. Compiles as C11, C++17
  *  and CUDA. Source: Loshchilov and Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101),
  *  algorithm 2, with the bias corrections folded into the step size and the second moment's root. */
-#ifndef TW_QUANT_ARITHMETIC_ADAMW_H
-#define TW_QUANT_ARITHMETIC_ADAMW_H
+#pragma once
 
 #include "quant/arithmetic/float.h"
 #include "quant/quant.h"
@@ -51,5 +50,3 @@ TW_HD static inline float tw_adamw_element(const tw_adamw_factors_t *f, float gr
     float root = tw_float_add(tw_float_mul(tw_adamw_sqrt(*v), f->root_inv), f->eps);
     return tw_float_sub(tw_float_mul(master, f->keep), tw_float_mul(f->step_size, tw_float_div(*m, root)));
 }
-
-#endif

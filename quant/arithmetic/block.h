@@ -1,8 +1,7 @@
 /** The arithmetic of one block: scale, rounding, rotation. Shared by the reference, the SIMD twins' scalar
  *  tails and the CUDA kernels, which is what makes their bytes equal. Specification: the head of quant.h.
  *  Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_BLOCK_H
-#define TW_QUANT_BLOCK_H
+#pragma once
 
 #include "quant/arithmetic/float.h"
 #include "quant/arithmetic/layout.h"
@@ -191,5 +190,3 @@ TW_HD static inline void tw_block_hadamard32(float *y)
         y[i] = tw_float_mul(y[i], TW_BLOCK_HADAMARD_NORM);
     }
 }
-
-#endif

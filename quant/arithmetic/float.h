@@ -6,8 +6,7 @@
  *  read them in that order. Every function is pure and, but for AdamW's factors, free of libm. nvcc can not
  *  contract tw_float_mul and its sisters; host compilers are told not to with -ffp-contract=off. Requires the
  *  default floating-point environment: round to nearest, denormals kept. */
-#ifndef TW_QUANT_FLOAT_H
-#define TW_QUANT_FLOAT_H
+#pragma once
 
 #include "core/core.h"
 
@@ -181,5 +180,3 @@ TW_HD static inline float tw_float_type_max(tw_type_t type)
     return type == TW_TYPE_FP16 ? 65504.0f
                                 : tw_float_of_bits(type == TW_TYPE_BF16 ? 0x7f7f0000u : TW_FLOAT_MAX_BITS);
 }
-
-#endif

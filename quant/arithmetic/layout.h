@@ -1,7 +1,6 @@
 /** Where the scales and codes of a segment lie; block_codec.h describes the wire format.
  *  Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_LAYOUT_H
-#define TW_QUANT_LAYOUT_H
+#pragma once
 
 #include "quant/arithmetic/float.h"
 #include "quant/quant.h"
@@ -133,5 +132,3 @@ TW_HD static inline size_t tw_layout_codes_offset(const tw_quant_codec_t *codec,
     return b / TW_QUANT_FRAME_BLOCKS * tw_layout_frame_bytes(codec) + tw_layout_frame_scales_bytes(codec) +
            b % TW_QUANT_FRAME_BLOCKS * tw_layout_code_bytes(TW_CODE_BITS(codec->kind), (size_t)codec->block);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** Philox4x32-10, the counter-based generator of stochastic rounding: any rank can reproduce any other's
  *  numbers. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11). */
-#ifndef TW_QUANT_PHILOX_H
-#define TW_QUANT_PHILOX_H
+#pragma once
 
 #include "quant/arithmetic/float.h"
 
@@ -44,5 +43,3 @@ TW_HD static inline uint32_t tw_philox_word(uint64_t seed, uint32_t step, uint32
 {
     return tw_philox_quad(seed, step, tensor, elem >> 2).word[elem & 3];
 }
-
-#endif

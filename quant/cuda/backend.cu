@@ -125,10 +125,7 @@ tw_status_t create(tw_quant_t *quant)
 {
     TW_TRY(load_kernels(&quant->codec));
     tw_cuda_device_t *device = (tw_cuda_device_t *)calloc(1, sizeof(*device));
-    if (!device) {
-        tw_error("quant: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!device, TW_ERR_NO_MEMORY, "quant: out of memory");
     tw_status_t status = create_device(device);
     if (status != TW_OK) {
         free(device);

@@ -17,10 +17,7 @@ struct tw_quant_delta_stream {
 tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_delta_stream_t **out)
 {
     tw_quant_delta_stream_t *codec = calloc(1, sizeof(*codec));
-    if (!codec) {
-        tw_error("quant: lossless delta: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!codec, TW_ERR_NO_MEMORY, "quant: lossless delta: out of memory");
     codec->on_device = device != NULL;
     if (device) {
         codec->device = *device;
@@ -45,8 +42,7 @@ tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t *
     TW_TRY(tw_delta_cuda_device_create(&device));
     return tw_delta_stream_create_on(&device, out);
 #else
-    tw_error("quant: lossless delta: this was built without CUDA");
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "quant: lossless delta: this was built without CUDA");
 #endif
 }
 
@@ -240,11 +236,9 @@ tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const t
     }
     TW_TRY(tw_delta_check_call("delta_stream_encode", segments, n_segments, 1, &n_elems, &second));
     tw_delta_cuda_job_t job = plan(n_elems, n_segments, second);
-    if (!dst || dst_bytes < job.bound) {
-        tw_error("quant: delta_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
-                 (size_t)job.bound);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!dst || dst_bytes < job.bound, TW_ERR_INVALID,
+               "quant: delta_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
+               (size_t)job.bound);
     job.dst = dst;
     return encode_on_device(codec, args, segments, n_segments, &job);
 }
@@ -255,10 +249,7 @@ tw_status_t tw_quant_delta_stream_decode(tw_quant_delta_stream_t *codec, const t
 {
     size_t n_elems;
     int second;
-    if (!message.src) {
-        tw_error("quant: delta_stream_decode: no message");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!message.src, TW_ERR_INVALID, "quant: delta_stream_decode: no message");
     if (!codec->on_device) {
         return decode_on_host(codec, args, segments, n_segments, message);
     }

@@ -13,8 +13,7 @@
  *  for a million elements. A step of the coder, 32 elements, is 160 instructions of PTX, of which 50 wait for
  *  the step before (two look-ups in shared memory, a ballot, a word that was prefetched): a warp needs 2,048
  *  of them, and 12 warps fit on a multiprocessor beside their tables. */
-#ifndef TW_QUANT_CUDA_DELTA_DECODE_CUH
-#define TW_QUANT_CUDA_DELTA_DECODE_CUH
+#pragma once
 
 #include "quant/cuda/delta_encode.cuh"
 
@@ -280,5 +279,3 @@ struct tw_delta_kernel_close {
         }
     }
 };
-
-#endif

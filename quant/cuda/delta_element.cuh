@@ -1,6 +1,5 @@
 /** Elements of the lossless delta, for its kernels: where they are, and what their contexts say. */
-#ifndef TW_QUANT_CUDA_DELTA_ELEMENT_CUH
-#define TW_QUANT_CUDA_DELTA_ELEMENT_CUH
+#pragma once
 
 #include "quant/cuda/delta_job.h"
 #include "quant/cuda/entropy.cuh"
@@ -189,5 +188,3 @@ TW_DEVICE uint32_t tw_delta_block_bytes(uint32_t sizes, uint32_t n)
 }
 
 #define TW_DELTA_CUDA_BODY 12 /**< where the statistics begin, or the values of a plain message */
-
-#endif

@@ -17,8 +17,7 @@
  *  coder, 32 elements, is 170 instructions of PTX, of which 40 wait for the step before: a message of fewer
  *  blocks than there are places for warps takes what a warp takes for its 2,048 steps, however short it
  *  is. */
-#ifndef TW_QUANT_CUDA_DELTA_ENCODE_CUH
-#define TW_QUANT_CUDA_DELTA_ENCODE_CUH
+#pragma once
 
 #include "quant/cuda/delta_element.cuh"
 
@@ -410,5 +409,3 @@ struct tw_delta_kernel_finish {
         }
     }
 };
-
-#endif

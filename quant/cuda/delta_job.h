@@ -4,8 +4,7 @@
  *  Read delta_encode.cuh, then delta_decode.cuh. They do what quant/delta does on the host, with its
  *  arithmetic (value.h, model.h); what entropy-coded messages have in common is in entropy.cuh. All sums are
  *  of whole numbers, so that the order in which threads add does not show. */
-#ifndef TW_QUANT_CUDA_DELTA_JOB_H
-#define TW_QUANT_CUDA_DELTA_JOB_H
+#pragma once
 
 #include "quant/cuda/entropy_job.h"
 #include "quant/delta/model.h"
@@ -84,5 +83,3 @@ tw_status_t tw_delta_cuda_device_create(tw_entropy_cuda_device_t *device);
 tw_status_t tw_delta_stream_create_on(const tw_entropy_cuda_device_t *device, tw_quant_delta_stream_t **out);
 
 TW_C_END
-
-#endif

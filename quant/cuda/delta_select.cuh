@@ -1,6 +1,5 @@
 /** From a kernel's name to the kernel. */
-#ifndef TW_QUANT_CUDA_DELTA_SELECT_CUH
-#define TW_QUANT_CUDA_DELTA_SELECT_CUH
+#pragma once
 
 #include "quant/cuda/delta_decode.cuh"
 
@@ -42,5 +41,3 @@ tw_status_t tw_delta_select(const RUNNER &runner, tw_delta_cuda_kernel_t kernel)
     }
     return TW_ERR_INTERNAL;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides
  *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics. */
-#ifndef TW_QUANT_CUDA_DEVICE_CUH
-#define TW_QUANT_CUDA_DEVICE_CUH
+#pragma once
 
 #include <cub/version.cuh>
 #include <cub/warp/warp_reduce.cuh>
@@ -125,5 +124,3 @@ TW_DEVICE void tw_dev_store_element(void *to, uint32_t value)
         tw_dev_global<uint8_t>(to) = (uint8_t)value;
     }
 }
-
-#endif

@@ -10,10 +10,7 @@ tw_status_t tw_entropy_staging_need(tw_entropy_staging_t *staging, size_t n)
 {
     if (n > staging->room) {
         uint64_t *grown = realloc(staging->words, n * sizeof(*grown));
-        if (!grown) {
-            tw_error("quant: out of memory for %zu words", n);
-            return TW_ERR_NO_MEMORY;
-        }
+        TW_FAIL_IF(!grown, TW_ERR_NO_MEMORY, "quant: out of memory for %zu words", n);
         staging->words = grown;
         staging->room = n;
     }
@@ -30,16 +27,12 @@ tw_status_t tw_entropy_call_check(const char *operation, const tw_quant_stream_a
                                   const void *message, size_t needed)
 {
     size_t given = args->workspace ? args->workspace_bytes : 0;
-    if (given < needed || (uintptr_t)args->workspace % TW_ENTROPY_CUDA_ALIGN_BYTES) {
-        tw_error("quant: %s needs %zu bytes of workspace, aligned to %zu; given were %zu at %p", operation,
-                 needed, TW_ENTROPY_CUDA_ALIGN_BYTES, given, args->workspace);
-        return TW_ERR_INVALID;
-    }
-    if ((uintptr_t)message % MESSAGE_ALIGN_BYTES || (uintptr_t)args->outcome % sizeof(*args->outcome)) {
-        tw_error("quant: %s: the message at %p must be aligned to %d, the outcome at %p to %zu", operation,
-                 message, MESSAGE_ALIGN_BYTES, (const void *)args->outcome, sizeof(*args->outcome));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(given < needed || (uintptr_t)args->workspace % TW_ENTROPY_CUDA_ALIGN_BYTES, TW_ERR_INVALID,
+               "quant: %s needs %zu bytes of workspace, aligned to %zu; given were %zu at %p", operation,
+               needed, TW_ENTROPY_CUDA_ALIGN_BYTES, given, args->workspace);
+    TW_FAIL_IF((uintptr_t)message % MESSAGE_ALIGN_BYTES || (uintptr_t)args->outcome % sizeof(*args->outcome),
+               TW_ERR_INVALID, "quant: %s: the message at %p must be aligned to %d, the outcome at %p to %zu",
+               operation, message, MESSAGE_ALIGN_BYTES, (const void *)args->outcome, sizeof(*args->outcome));
     return TW_OK;
 }
 

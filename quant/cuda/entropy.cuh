@@ -1,7 +1,6 @@
 /** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and
  *  the coder's steps, a warp a block, lane i with elements i, 32 + i and so on. */
-#ifndef TW_QUANT_CUDA_ENTROPY_CUH
-#define TW_QUANT_CUDA_ENTROPY_CUH
+#pragma once
 
 #include "quant/cuda/entropy_job.h"
 
@@ -308,5 +307,3 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
     uint32_t back = 64 * (tw_entropy_lane() + 1);
     tw_dev_prefetch(coder.words + 2 * (coder.n_words > back ? coder.n_words - back : 0));
 }
-
-#endif

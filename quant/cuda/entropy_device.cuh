@@ -1,6 +1,5 @@
 /** What the kernels of entropy-coded messages ask of a GPU besides device.cuh. */
-#ifndef TW_QUANT_CUDA_ENTROPY_DEVICE_CUH
-#define TW_QUANT_CUDA_ENTROPY_DEVICE_CUH
+#pragma once
 
 #include "quant/cuda/device.cuh"
 
@@ -42,5 +41,3 @@ TW_DEVICE T tw_dev_block_scan(T value, T *all)
     __syncthreads();
     return before;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** Entropy-coded messages on a GPU: what the lossless delta's and the lossless codec's calls have in common.
  *  No CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_CUDA_ENTROPY_JOB_H
-#define TW_QUANT_CUDA_ENTROPY_JOB_H
+#pragma once
 
 #include "quant/entropy/entropy.h"
 #include "quant/quant.h"
@@ -92,5 +91,3 @@ void tw_entropy_put_outcome(const tw_quant_stream_args_t *args, size_t bytes, tw
 tw_status_t tw_entropy_cuda_device_create(tw_entropy_cuda_device_t *device);
 
 TW_C_END
-
-#endif

@@ -1,6 +1,5 @@
 /** Launches of the kernels of entropy-coded messages on a GPU. */
-#ifndef TW_QUANT_CUDA_ENTROPY_LAUNCH_CUH
-#define TW_QUANT_CUDA_ENTROPY_LAUNCH_CUH
+#pragma once
 
 #include "quant/cuda/entropy_device.cuh"
 
@@ -33,5 +32,3 @@ struct tw_entropy_runner {
                                     "launch of a kernel of entropy-coded messages");
     }
 };
-
-#endif

@@ -219,20 +219,17 @@ static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_redu
     size_t words = 0;
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_reduce_segment_t *segment = &segments[s];
-        if (segment->n_elems && segment->n_srcs > UINT32_MAX) {
-            tw_error("quant: %zu inputs of a reduction: at most %u", segment->n_srcs, UINT32_MAX);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(segment->n_elems && segment->n_srcs > UINT32_MAX, TW_ERR_INVALID,
+                   "quant: %zu inputs of a reduction: at most %u", segment->n_srcs, UINT32_MAX);
         if (is_long(segment) && !are_strided(segment->srcs, segment->n_srcs, &stride)) {
             words += segment->n_srcs;
         }
     }
     size_t given = args->workspace ? args->workspace_bytes : 0;
-    if (given / sizeof(uint64_t) < words || (words && (uintptr_t)args->workspace % sizeof(uint64_t))) {
-        tw_error("quant: a reduction needs %zu bytes of workspace, aligned to %zu; given were %zu at %p",
-                 words * sizeof(uint64_t), sizeof(uint64_t), given, args->workspace);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(given / sizeof(uint64_t) < words || (words && (uintptr_t)args->workspace % sizeof(uint64_t)),
+               TW_ERR_INVALID,
+               "quant: a reduction needs %zu bytes of workspace, aligned to %zu; given were %zu at %p",
+               words * sizeof(uint64_t), sizeof(uint64_t), given, args->workspace);
     return TW_OK;
 }
 

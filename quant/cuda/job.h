@@ -7,8 +7,7 @@
  *    device.cuh            tw_dev_     the few things that kernels ask of a GPU
  *    view, source, kernels tw_kernel_  the kernels: a thread's view of a tile, what is encoded, the bodies
  *    select, launch, .cu               from a job to its kernel; the table of operations */
-#ifndef TW_QUANT_CUDA_JOB_H
-#define TW_QUANT_CUDA_JOB_H
+#pragma once
 
 #include "quant/arithmetic/adamw.h"
 #include "quant/backend.h"
@@ -129,5 +128,3 @@ tw_status_t tw_cuda_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t 
                                        const tw_quant_adamw_segment_t *segments, size_t n_segments);
 
 TW_C_END
-
-#endif

@@ -2,8 +2,7 @@
  *  blocks are to fit on a multiprocessor, which bounds the registers. A thread holds its strips of a tile in
  *  registers between reading and writing, so that memory is passed over once; the tiles of all segments are
  *  dealt out over a persistent grid. */
-#ifndef TW_QUANT_CUDA_KERNELS_CUH
-#define TW_QUANT_CUDA_KERNELS_CUH
+#pragma once
 
 #include "quant/cuda/source.cuh"
 
@@ -287,5 +286,3 @@ struct tw_kernel_reduce_decode {
         }
     }
 };
-
-#endif

@@ -1,6 +1,5 @@
 /** Kernels, their launches, and the translation of CUDA's errors. */
-#ifndef TW_QUANT_CUDA_LAUNCH_CUH
-#define TW_QUANT_CUDA_LAUNCH_CUH
+#pragma once
 
 #include "quant/cuda/select.cuh"
 
@@ -57,5 +56,3 @@ tw_status_t tw_quant_cuda_run_encode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_decode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_reduce(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_adamw(const tw_cuda_job_t *job, uint32_t grid);
-
-#endif

@@ -20,10 +20,7 @@ tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          tw_quant_lossless_stream_t **out)
 {
     tw_quant_lossless_stream_t *codec = calloc(1, sizeof(*codec));
-    if (!codec) {
-        tw_error("quant: lossless: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!codec, TW_ERR_NO_MEMORY, "quant: lossless: out of memory");
     codec->on_device = device != NULL;
     if (device) {
         codec->device = *device;
@@ -48,8 +45,7 @@ tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stre
     TW_TRY(tw_lossless_cuda_device_create(&device));
     return tw_lossless_stream_create_on(&device, out);
 #else
-    tw_error("quant: lossless: this was built without CUDA");
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED, "quant: lossless: this was built without CUDA");
 #endif
 }
 
@@ -295,10 +291,7 @@ static tw_status_t decode_on_device(tw_quant_lossless_stream_t *codec, const tw_
     tw_lossless_cuda_job_t job;
     size_t needed, n_elems;
     TW_TRY(tw_lossless_check_call("lossless_stream_decode", args->type, segments, n_segments, 0, &n_elems));
-    if (!message.src) {
-        tw_error("quant: lossless_stream_decode: no message");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!message.src, TW_ERR_INVALID, "quant: lossless_stream_decode: no message");
     plan_decode(args->type, n_elems, n_segments, &job);
     lossless_stream_place(&job, args->call.workspace, 0, &needed);
     TW_TRY(tw_entropy_call_check("lossless_stream_decode", &args->call, message.src, needed));
@@ -363,11 +356,9 @@ tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
     }
     TW_TRY(tw_lossless_check_call("lossless_stream_encode", args->type, segments, n_segments, 1, &n_elems));
     size_t bound = tw_quant_lossless_bound_bytes(args->type, n_elems);
-    if (!dst || dst_bytes < bound) {
-        tw_error("quant: lossless_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
-                 bound);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!dst || dst_bytes < bound, TW_ERR_INVALID,
+               "quant: lossless_stream_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0,
+               bound);
     return encode_on_device(codec, args, segments, n_segments, n_elems, dst);
 }
 

@@ -10,8 +10,7 @@
  *    scatter       2 + 1 (+ 2) + n: values                                                 a warp a row
  *    close         -        the outcome                                                    one thread
  *  Together 13 for bf16, where reading the message and writing the tensor alone are 3.3. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_DECODE_CUH
-#define TW_QUANT_CUDA_LOSSLESS_DECODE_CUH
+#pragma once
 
 #include "quant/cuda/lossless_read.cuh"
 
@@ -319,5 +318,3 @@ struct tw_lossless_kernel_close {
         }
     }
 };
-
-#endif

@@ -19,8 +19,7 @@
  *    assemble   2.4 (+ 2) read, 1.3 (+ 2) written: the message                        parts of a block
  *    finish     -         the header                                                  one thread block
  *  Together 3 n + 10 for bf16: 16 bytes, where reading the tensor and writing the message alone are 3.3. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_ENCODE_CUH
-#define TW_QUANT_CUDA_LOSSLESS_ENCODE_CUH
+#pragma once
 
 #include "quant/cuda/lossless_head.cuh"
 
@@ -406,5 +405,3 @@ struct tw_lossless_kernel_finish {
         tw_entropy_put32(to + 12, state.check);
     }
 };
-
-#endif

@@ -1,6 +1,5 @@
 /** The lossless encoder: what stands before the blocks. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_HEAD_CUH
-#define TW_QUANT_CUDA_LOSSLESS_HEAD_CUH
+#pragma once
 
 #include "quant/cuda/lossless_model.cuh"
 
@@ -250,5 +249,3 @@ struct tw_lossless_kernel_write {
         bits.flush();
     }
 };
-
-#endif

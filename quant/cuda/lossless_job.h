@@ -6,8 +6,7 @@
  *  lossless_scales, lossless_model, lossless_head and lossless_encode.cuh, for the decoder lossless_read and
  *  lossless_decode.cuh. They do what quant/lossless does on the host, with its arithmetic (value.h, model.h).
  *  Only the order of work differs: all sums are of whole numbers, so the order does not show. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_JOB_H
-#define TW_QUANT_CUDA_LOSSLESS_JOB_H
+#pragma once
 
 #include "quant/cuda/entropy_job.h"
 #include "quant/lossless/tails.h"
@@ -144,5 +143,3 @@ tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          tw_quant_lossless_stream_t **out);
 
 TW_C_END
-
-#endif

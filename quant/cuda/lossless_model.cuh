@@ -1,6 +1,5 @@
 /** The lossless encoder: the sample, and the tables that are made from it. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_MODEL_CUH
-#define TW_QUANT_CUDA_LOSSLESS_MODEL_CUH
+#pragma once
 
 #include "quant/cuda/lossless_scales.cuh"
 
@@ -128,5 +127,3 @@ struct tw_lossless_kernel_model {
         }
     }
 };
-
-#endif

@@ -1,7 +1,6 @@
 /** The lossless decoder: what stands before the blocks, of bytes that nobody vouches for. All kernels are
  *  listed in lossless_decode.cuh. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_READ_CUH
-#define TW_QUANT_CUDA_LOSSLESS_READ_CUH
+#pragma once
 
 #include "quant/cuda/lossless_encode.cuh"
 
@@ -435,5 +434,3 @@ struct tw_lossless_kernel_read {
         source.bad = at != job.state->bytes;
     }
 };
-
-#endif

@@ -1,6 +1,5 @@
 /** Finds elements, rows and pieces for the kernels of the lossless codec. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_ROWS_CUH
-#define TW_QUANT_CUDA_LOSSLESS_ROWS_CUH
+#pragma once
 
 #include "quant/arithmetic/float.h"
 #include "quant/cuda/entropy.cuh"
@@ -123,5 +122,3 @@ TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
 {
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** The lossless encoder: scales of rows and columns, and classes. All kernels are listed in
  *  lossless_encode.cuh. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_SCALES_CUH
-#define TW_QUANT_CUDA_LOSSLESS_SCALES_CUH
+#pragma once
 
 #include "quant/cuda/lossless_rows.cuh"
 
@@ -323,5 +322,3 @@ struct tw_lossless_kernel_count {
         }
     }
 };
-
-#endif

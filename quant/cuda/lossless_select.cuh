@@ -1,6 +1,5 @@
 /** Finds the kernel of a name. */
-#ifndef TW_QUANT_CUDA_LOSSLESS_SELECT_CUH
-#define TW_QUANT_CUDA_LOSSLESS_SELECT_CUH
+#pragma once
 
 #include "quant/cuda/lossless_decode.cuh"
 
@@ -75,5 +74,3 @@ tw_status_t tw_lossless_select(const RUNNER &runner, tw_lossless_cuda_kernel_t k
     }
     return TW_ERR_INTERNAL;
 }
-
-#endif

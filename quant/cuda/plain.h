@@ -1,6 +1,5 @@
 /** Strips of plain memory: to fp32 and back, with the same bits as float.h. C++17 and CUDA. */
-#ifndef TW_QUANT_CUDA_PLAIN_H
-#define TW_QUANT_CUDA_PLAIN_H
+#pragma once
 
 #include "quant/cuda/strip.h"
 
@@ -119,5 +118,3 @@ TW_HD static inline float tw_strip_quiet(float x)
 {
     return tw_strip_is_nan(x) ? tw_float_of_bits(TW_FLOAT_NAN_BITS) : x;
 }
-
-#endif

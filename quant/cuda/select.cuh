@@ -4,8 +4,7 @@
  *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are
  *  not: they are the same for all threads, a branch costs nothing beside memory, and each would double the
  *  kernels to compile. */
-#ifndef TW_QUANT_CUDA_SELECT_CUH
-#define TW_QUANT_CUDA_SELECT_CUH
+#pragma once
 
 #include "quant/cuda/kernels.cuh"
 
@@ -74,5 +73,3 @@ tw_status_t tw_kernel_select_reduce_encode(const tw_cuda_job_t *job, uint32_t gr
 {
     return tw_kernel_select_inputs<RUNNER>(job, grid, tw_kernel_sums());
 }
-
-#endif

@@ -1,8 +1,7 @@
 /** What is encoded: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW step. A
  *  source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per thread;
  *  `blocks_min`: thread blocks that are to fit on a multiprocessor, which bounds the registers. */
-#ifndef TW_QUANT_CUDA_SOURCE_CUH
-#define TW_QUANT_CUDA_SOURCE_CUH
+#pragma once
 
 #include "quant/cuda/view.cuh"
 
@@ -300,5 +299,3 @@ struct tw_kernel_source_adamw {
         }
     }
 };
-
-#endif

@@ -2,8 +2,7 @@
  *  the instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the
  *  rare cases moved out of the common path. The same bits; runs on the CPU too, where the tests compare the
  *  two. C++17 and CUDA. */
-#ifndef TW_QUANT_CUDA_STRIP_H
-#define TW_QUANT_CUDA_STRIP_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 #include "quant/cuda/tiling.h"
@@ -298,5 +297,3 @@ TW_HD static inline float tw_strip_butterfly(float own, float other, float sign)
 {
     return tw_strip_fma_exact(own, sign, other);
 }
-
-#endif

@@ -5,8 +5,7 @@
  *  neighbouring lanes, are a Hadamard group, so that a strip never crosses a block. A tile is what a thread
  *  block works on at a time: whole blocks of one segment. It is seen as `rows` strips per thread, a warp's
  *  part in one piece: strip (warp * rows + row) * 32 + lane. */
-#ifndef TW_QUANT_CUDA_TILING_H
-#define TW_QUANT_CUDA_TILING_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 
@@ -233,5 +232,3 @@ TW_HD static inline int tw_cuda_is_aligned(const void *pointer)
 {
     return ((uintptr_t)pointer & (TW_QUANT_ALIGN_BYTES - 1)) == 0;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /** What every kernel is made of: its parameters, a thread's view of a tile, strips of plain and of encoded
  *  memory, the rotation. Which thread holds what is tiling.h's business, what is done to a strip strip.h's.
  *  The tests compile this for the CPU, with a header of theirs in place of device.cuh. */
-#ifndef TW_QUANT_CUDA_VIEW_CUH
-#define TW_QUANT_CUDA_VIEW_CUH
+#pragma once
 
 #ifdef __CUDACC__
 #include "quant/cuda/device.cuh"
@@ -281,5 +280,3 @@ TW_DEVICE void tw_kernel_rotate_rows(const tw_kernel_view &view, tw_kernel_value
         }
     }
 }
-
-#endif

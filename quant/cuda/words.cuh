@@ -1,6 +1,5 @@
 /** Lists of words that go to a GPU's memory on a stream. */
-#ifndef TW_QUANT_CUDA_WORDS_CUH
-#define TW_QUANT_CUDA_WORDS_CUH
+#pragma once
 
 #include "quant/quant.h"
 
@@ -12,5 +11,3 @@ tw_status_t tw_quant_cuda_words_fill(void *at, const void *words, size_t n, tw_s
 
 /** Load its kernel: a launch that loads one may wait for the device. */
 tw_status_t tw_quant_cuda_words_load();
-
-#endif

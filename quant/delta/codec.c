@@ -22,10 +22,7 @@ tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out)
         return TW_ERR_UNSUPPORTED;
     }
     tw_quant_delta_t *delta = tw_buffer_alloc_zero(sizeof(*delta));
-    if (!delta) {
-        tw_error("quant: lossless delta: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!delta, TW_ERR_NO_MEMORY, "quant: lossless delta: out of memory");
     delta->backend = (const tw_delta_backend_t *)(const void *)found;
     *out = delta;
     return TW_OK;

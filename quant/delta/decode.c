@@ -15,35 +15,29 @@ static size_t delta_bytes_left(const source_t *source)
 
 static tw_status_t fail_format(const char *what)
 {
-    tw_error("quant: delta_decode: %s", what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "quant: delta_decode: %s", what);
 }
 
 static tw_status_t read_header(source_t *source, int second, int *coded)
 {
     tw_delta_header_t header;
-    if (delta_bytes_left(source) < sizeof(header)) {
-        tw_error("quant: delta_decode: a message of %zu bytes is shorter than its header",
-                 delta_bytes_left(source));
-        return TW_ERR_TRUNCATED;
-    }
+    TW_FAIL_IF(delta_bytes_left(source) < sizeof(header), TW_ERR_TRUNCATED,
+               "quant: delta_decode: a message of %zu bytes is shorter than its header",
+               delta_bytes_left(source));
     memcpy(&header, source->at, sizeof(header));
-    if (header.magic != TW_DELTA_MAGIC || header.version != TW_DELTA_VERSION || header.zero ||
-        header.flags > (TW_DELTA_FLAG_CODED | TW_DELTA_FLAG_SECOND)) {
-        tw_error("quant: delta_decode: not a lossless delta of version %d (bytes %02x %02x %02x %02x)",
-                 TW_DELTA_VERSION, header.magic, header.version, header.flags, header.zero);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(header.magic != TW_DELTA_MAGIC || header.version != TW_DELTA_VERSION || header.zero ||
+                   header.flags > (TW_DELTA_FLAG_CODED | TW_DELTA_FLAG_SECOND),
+               TW_ERR_FORMAT,
+               "quant: delta_decode: not a lossless delta of version %d (bytes %02x %02x %02x %02x)",
+               TW_DELTA_VERSION, header.magic, header.version, header.flags, header.zero);
     if (header.bytes != delta_bytes_left(source)) {
         tw_error("quant: delta_decode: %zu bytes, the message says %u", delta_bytes_left(source),
                  header.bytes);
         return header.bytes > delta_bytes_left(source) ? TW_ERR_TRUNCATED : TW_ERR_FORMAT;
     }
-    if (!!(header.flags & TW_DELTA_FLAG_SECOND) != second) {
-        tw_error("quant: delta_decode: the message was made with%s states, the segments have %s",
-                 second ? "out" : "", second ? "some" : "none");
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(!!(header.flags & TW_DELTA_FLAG_SECOND) != second, TW_ERR_MISMATCH,
+               "quant: delta_decode: the message was made with%s states, the segments have %s",
+               second ? "out" : "", second ? "some" : "none");
     *coded = header.flags & TW_DELTA_FLAG_CODED;
     source->at += sizeof(header);
     return TW_OK;
@@ -51,8 +45,8 @@ static tw_status_t read_header(source_t *source, int second, int *coded)
 
 static tw_status_t fail_elems(size_t in_message, size_t n_elems)
 {
-    tw_error("quant: delta_decode: the message has %zu elements, the segments %zu", in_message, n_elems);
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH, "quant: delta_decode: the message has %zu elements, the segments %zu",
+                   in_message, n_elems);
 }
 
 /** What stands before the blocks: statistics and entries. */

@@ -35,8 +35,7 @@
  *  600), an average of several changes (worse from step 100 on), blocks of 32,768 (0.016 bits more: the
  *  lanes). The previous message's tables would save 300 bytes and make messages depend on each other.
  */
-#ifndef TW_QUANT_DELTA_DELTA_H
-#define TW_QUANT_DELTA_DELTA_H
+#pragma once
 
 #include "quant/entropy/entropy.h"
 #include "quant/quant.h"
@@ -144,5 +143,3 @@ void tw_delta_model_encoder(const tw_delta_stats_t *stats, tw_delta_model_t *mod
 void tw_delta_model_decoder(const tw_delta_stats_t *stats, tw_delta_model_t *model);
 
 TW_C_END
-
-#endif

@@ -150,10 +150,8 @@ tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_
     int second;
     TW_TRY(tw_delta_check_call("delta_encode", segments, n_segments, 1, &n_elems, &second));
     size_t bound = tw_quant_delta_bound_bytes(n_elems);
-    if (!dst || dst_bytes < bound) {
-        tw_error("quant: delta_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!dst || dst_bytes < bound, TW_ERR_INVALID,
+               "quant: delta_encode: room for %zu bytes, must be for %zu", dst ? dst_bytes : 0, bound);
     uint8_t *body = (uint8_t *)dst + sizeof(tw_delta_header_t);
     target_t target = {body, (uint8_t *)dst + bound};
     int try_coded = n_elems >= TW_DELTA_CODED_MIN;

@@ -1,7 +1,6 @@
 /** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
  *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
-#ifndef TW_QUANT_DELTA_LANES_H
-#define TW_QUANT_DELTA_LANES_H
+#pragma once
 
 #include "quant/delta/value.h"
 #include "quant/entropy/lanes.h"
@@ -226,5 +225,3 @@ static int lanes_decode(const tw_delta_model_t *model, const tw_delta_run_t *run
     return run->state ? decode_groups(model, run, first, n, reader, 1)
                       : decode_groups(model, run, first, n, reader, 0);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the
  *  GPU's codec share it, which is what makes their bytes equal. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_DELTA_MODEL_H
-#define TW_QUANT_DELTA_MODEL_H
+#pragma once
 
 #include "quant/delta/value.h"
 
@@ -196,5 +195,3 @@ TW_HD static inline int tw_delta_freq_read(tw_delta_source_t *source, uint16_t *
     freq[TW_ENTROPY_ESCAPE] = (uint16_t)(TW_ENTROPY_FREQ_SUM - sum);
     return !source->ended;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** One element of a lossless delta: changes, states, contexts. Written to be read; lanes.h does the same in
  *  vectors. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_DELTA_VALUE_H
-#define TW_QUANT_DELTA_VALUE_H
+#pragma once
 
 #include "quant/delta/delta.h"
 
@@ -106,5 +105,3 @@ TW_HD static inline uint32_t tw_delta_raw_bits(uint32_t table)
     uint32_t bits = table > 7 ? table - 7 : 0;
     return bits < TW_DELTA_RAW_BITS_MAX ? bits : TW_DELTA_RAW_BITS_MAX;
 }
-
-#endif

@@ -13,20 +13,16 @@ tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segm
             continue;
         }
         const void *values = encoding ? segment->src : segment->dst;
-        if (!segment->base || !values || segment->n_elems > TW_DELTA_ELEMS_MAX - n) {
-            tw_error("quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
-                     operation, s, TW_DELTA_ELEMS_MAX);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(!segment->base || !values || segment->n_elems > TW_DELTA_ELEMS_MAX - n, TW_ERR_INVALID,
+                   "quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
+                   operation, s, TW_DELTA_ELEMS_MAX);
         n += segment->n_elems;
         not_empty++;
         with_state += segment->state != NULL;
     }
-    if (with_state && with_state != not_empty) {
-        tw_error("quant: %s: %zu of %zu segments have a state: all or none must", operation, with_state,
-                 not_empty);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(with_state && with_state != not_empty, TW_ERR_INVALID,
+               "quant: %s: %zu of %zu segments have a state: all or none must", operation, with_state,
+               not_empty);
     *n_elems = n;
     *second = with_state > 0;
     return TW_OK;

@@ -1,6 +1,5 @@
 /** The lossless delta's codec, and its walk over the segments of a call. Private to the room. */
-#ifndef TW_QUANT_DELTA_WALK_H
-#define TW_QUANT_DELTA_WALK_H
+#pragma once
 
 #include "quant/delta/model.h"
 
@@ -49,5 +48,3 @@ static inline size_t tw_delta_block_elems(size_t n_elems, size_t block)
 }
 
 TW_C_END
-
-#endif

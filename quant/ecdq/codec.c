@@ -19,10 +19,7 @@ static tw_status_t ecdq_create(const tw_quant_codec_t *codec, const char *backen
         return TW_ERR_UNSUPPORTED;
     }
     tw_ecdq_t *ecdq = tw_buffer_alloc_zero(sizeof(*ecdq));
-    if (!ecdq) {
-        tw_error("quant: ecdq: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!ecdq, TW_ERR_NO_MEMORY, "quant: ecdq: out of memory");
     ecdq->backend = (const tw_ecdq_backend_t *)(const void *)found;
     ecdq->step = codec->step;
     tw_status_t status = tw_quant_lossless_create(found->name, &ecdq->scales);

@@ -13,8 +13,7 @@ typedef struct {
 
 static tw_status_t ecdq_fail_format(const char *what)
 {
-    tw_error("quant: ecdq_decode: %s", what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "quant: ecdq_decode: %s", what);
 }
 
 static size_t ecdq_bytes_left(const decoding_t *decoding)
@@ -266,16 +265,13 @@ tw_status_t tw_ecdq_decode(void *coder, const tw_quant_message_args_t *args, tw_
     tw_lossless_header_t header;
     TW_TRY(tw_lossless_check_call("ecdq_decode", args->type, args->segments, args->n_segments, 0,
                                   &decoding.n_elems));
-    if (!src || src_bytes < sizeof(header)) {
-        tw_error("quant: ecdq_decode: a message of %zu bytes is shorter than its header", src_bytes);
-        return TW_ERR_TRUNCATED;
-    }
+    TW_FAIL_IF(!src || src_bytes < sizeof(header), TW_ERR_TRUNCATED,
+               "quant: ecdq_decode: a message of %zu bytes is shorter than its header", src_bytes);
     memcpy(&header, src, sizeof(header));
-    if (header.magic != TW_ECDQ_MAGIC || header.version != TW_ECDQ_VERSION || header.form > TW_ECDQ_CODED) {
-        tw_error("quant: ecdq_decode: not a message of version %d (bytes %02x %02x %02x %02x)",
-                 TW_ECDQ_VERSION, header.magic, header.version, header.type, header.form);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(header.magic != TW_ECDQ_MAGIC || header.version != TW_ECDQ_VERSION ||
+                   header.form > TW_ECDQ_CODED,
+               TW_ERR_FORMAT, "quant: ecdq_decode: not a message of version %d (bytes %02x %02x %02x %02x)",
+               TW_ECDQ_VERSION, header.magic, header.version, header.type, header.form);
     TW_TRY(tw_lossless_check_header("ecdq_decode", &header, src_bytes, args->type, decoding.n_elems));
     decoding.at = (const uint8_t *)src + sizeof(header);
     decoding.end = (const uint8_t *)src + src_bytes;

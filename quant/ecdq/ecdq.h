@@ -34,8 +34,7 @@
  *    dither:  of element i, counted over all blocks, with g = i / 128 and r = i % 128: half r / 16 % 2 (0:
  *           the low one) of word r / 32 of Philox4x32-10 for the key and the counter (16 g + i % 16, 0, 0,
  *           0);  u = (half + 1/2) / 65536 - 1/2 */
-#ifndef TW_QUANT_ECDQ_ECDQ_H
-#define TW_QUANT_ECDQ_ECDQ_H
+#pragma once
 
 #include "quant/lossless/value.h"
 #include "quant/message_ops.h"
@@ -117,5 +116,3 @@ tw_status_t tw_ecdq_decode(void *coder, const tw_quant_message_args_t *args, tw_
                            const void *src, size_t src_bytes);
 
 TW_C_END
-
-#endif

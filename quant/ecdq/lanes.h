@@ -1,7 +1,6 @@
 /** A block's symbols, one vector of lanes at a time: the same steps as ref.c. entropy/vec_avx2.h or
  *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
-#ifndef TW_QUANT_ECDQ_LANES_H
-#define TW_QUANT_ECDQ_LANES_H
+#pragma once
 
 #include "quant/arithmetic/philox.h"
 #include "quant/ecdq/loops.h"
@@ -102,5 +101,3 @@ static int ecdq_lanes_decode(const uint32_t *table, const uint16_t *expected, si
 }
 
 #define LANES LOOPS, .dither = ecdq_lanes_dither, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode
-
-#endif

@@ -1,7 +1,6 @@
 /** Loops over elements that a compiler makes vectors of: included by each backend, compiled
  *  for its instructions, without contraction. */
-#ifndef TW_QUANT_ECDQ_LOOPS_H
-#define TW_QUANT_ECDQ_LOOPS_H
+#pragma once
 
 #include "quant/ecdq/value.h"
 
@@ -26,5 +25,3 @@ static void loops_dequantize(const uint8_t *symbols, const uint16_t *expected, c
 }
 
 #define LOOPS .quantize = loops_quantize, .dequantize = loops_dequantize
-
-#endif

@@ -1,6 +1,5 @@
 /** One element: its step, its integer, and back. Nothing here may be contracted. */
-#ifndef TW_QUANT_ECDQ_VALUE_H
-#define TW_QUANT_ECDQ_VALUE_H
+#pragma once
 
 #include "quant/ecdq/ecdq.h"
 
@@ -32,5 +31,3 @@ static inline float tw_ecdq_value(float integer, uint16_t expected, uint16_t hal
 {
     return (integer - tw_ecdq_dither_of(half)) * tw_ecdq_step(expected);
 }
-
-#endif

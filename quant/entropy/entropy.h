@@ -8,8 +8,7 @@
  *
  *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles
  *  as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_ENTROPY_ENTROPY_H
-#define TW_QUANT_ENTROPY_ENTROPY_H
+#pragma once
 
 #include "quant/arithmetic/float.h"
 #include "quant/backends.h"
@@ -187,5 +186,3 @@ static inline int tw_entropy_pop(const uint8_t **at, const uint8_t *begin, uint1
 }
 
 TW_C_END
-
-#endif

@@ -1,7 +1,6 @@
 /** The steps of a coder, one vector of lanes at a time. vec_avx2.h or vec_avx512.h comes first: it defines
  *  WIDTH, vec_t, mask_t and the operations. */
-#ifndef TW_QUANT_ENTROPY_LANES_H
-#define TW_QUANT_ENTROPY_LANES_H
+#pragma once
 
 #include "quant/entropy/entropy.h"
 
@@ -98,5 +97,3 @@ INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
     }
     return 1;
 }
-
-#endif

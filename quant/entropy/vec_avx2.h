@@ -1,6 +1,5 @@
 /** The operations that coders are written in, on 8 elements, and on 16 of 16 bits. AVX2. */
-#ifndef TW_QUANT_ENTROPY_VEC_AVX2_H
-#define TW_QUANT_ENTROPY_VEC_AVX2_H
+#pragma once
 
 #include "quant/entropy/vec_loads.h"
 
@@ -138,5 +137,3 @@ static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
 {
     return _mm256_permutevar8x32_epi32(vec_load16(at), vec_load8(&apart[mask_bits(mask)]));
 }
-
-#endif

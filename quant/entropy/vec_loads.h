@@ -1,6 +1,5 @@
 /** Elements of tables, loaded one by one: many processors take longer for a gather. AVX2. */
-#ifndef TW_QUANT_ENTROPY_VEC_LOADS_H
-#define TW_QUANT_ENTROPY_VEC_LOADS_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ static inline __m256 vec_load2_2(const uint64_t *table, const uint32_t *index)
 {
     return _mm256_set_m128(vec_load2(table, index[4], index[5]), vec_load2(table, index[0], index[1]));
 }
-
-#endif

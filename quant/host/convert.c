@@ -8,8 +8,7 @@ static int type_is_real(const char *function, tw_type_t type)
     if (type == TW_TYPE_FP32 || type == TW_TYPE_BF16 || type == TW_TYPE_FP16) {
         return 1;
     }
-    tw_error("quant: %s: type %d (%s) has no values", function, (int)type, tw_type_name(type));
-    return 0;
+    return tw_fail(0, "quant: %s: type %d (%s) has no values", function, (int)type, tw_type_name(type));
 }
 
 void tw_convert_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_elems)

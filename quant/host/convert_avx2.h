@@ -1,7 +1,6 @@
 /** SIMD bulk of the plain conversions. Private to the folder.
  *  Each converts a prefix of the array and returns its length; the caller converts the rest. */
-#ifndef TW_QUANT_HOST_CONVERT_AVX2_H
-#define TW_QUANT_HOST_CONVERT_AVX2_H
+#pragma once
 
 #include "core/core.h"
 
@@ -16,5 +15,3 @@ size_t tw_convert_avx2_add_fp32(tw_type_t type, const void *src, float *acc, siz
 size_t tw_convert_avx2_add(tw_type_t type, const void *a, const void *b, void *dst, size_t n_elems);
 
 TW_C_END
-
-#endif

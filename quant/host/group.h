@@ -6,8 +6,7 @@
  *  for its codes. What has to be computed before the magnitude is known (rotation, differences, sums) is kept
  *  in between as fp32 in a scratch of one block. Elements beyond the last whole group of a segment, and
  *  blocks whose scale is so large that a result may overflow, are done one by one. */
-#ifndef TW_QUANT_HOST_GROUP_H
-#define TW_QUANT_HOST_GROUP_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 #include "quant/host/host.h"
@@ -31,5 +30,3 @@ INLINE size_t whole_groups(size_t n)
 {
     return n / GROUP * GROUP;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /** Groups of 32 floats in four AVX2 registers: what group.h builds the codec from. For files compiled with
  *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar
  *  counterpart. */
-#ifndef TW_QUANT_HOST_GROUP_AVX2_H
-#define TW_QUANT_HOST_GROUP_AVX2_H
+#pragma once
 
 #include "quant/host/plain_avx2.h"
 #include "quant/host/scale_avx2.h"
@@ -283,5 +282,3 @@ INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t
     philox_store(x[0], words);
     philox_store(x[1], words + 16);
 }
-
-#endif

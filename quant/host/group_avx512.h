@@ -1,8 +1,7 @@
 /** Groups of 32 floats in two AVX-512 registers: what group.h builds the codec from. For files compiled with
  *  -mavx512{f,bw,vl,dq} only; private to the folder. Every operation gives the bits of its scalar
  *  counterpart. */
-#ifndef TW_QUANT_HOST_GROUP_AVX512_H
-#define TW_QUANT_HOST_GROUP_AVX512_H
+#pragma once
 
 #include "quant/host/plain_avx512.h"
 #include "quant/host/scale_avx2.h"
@@ -272,5 +271,3 @@ INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t
     philox_store(x[0], words);
     philox_store(x[1], words + 32);
 }
-
-#endif

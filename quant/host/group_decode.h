@@ -1,6 +1,5 @@
 /** Decoding over groups: see group.h. */
-#ifndef TW_QUANT_HOST_GROUP_DECODE_H
-#define TW_QUANT_HOST_GROUP_DECODE_H
+#pragma once
 
 #include "quant/host/group.h"
 
@@ -91,5 +90,3 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
         decode_scalar(codec, type, apply, codes, scale, segment->dst, first, in_groups, n);
     }
 }
-
-#endif

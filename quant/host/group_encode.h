@@ -3,8 +3,7 @@
  *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first
  *  the largest magnitude of each, then all scales at once (the divisions of one block would be waited for),
  *  then the codes. */
-#ifndef TW_QUANT_HOST_GROUP_ENCODE_H
-#define TW_QUANT_HOST_GROUP_ENCODE_H
+#pragma once
 
 #include "quant/host/group.h"
 
@@ -276,5 +275,3 @@ static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_arg
     pad_segment(&encoder);
     return nonfinite;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /** Sums of encoded inputs over groups: see group.h. */
-#ifndef TW_QUANT_HOST_GROUP_REDUCE_H
-#define TW_QUANT_HOST_GROUP_REDUCE_H
+#pragma once
 
 #include "quant/host/group_encode.h"
 
@@ -185,5 +184,3 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
         FOR_TYPE(args->type, store_groups, args->saturate, scratch.y, n, segment->dst, first);
     }
 }
-
-#endif

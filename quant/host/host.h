@@ -3,8 +3,7 @@
  *
  *  Order of reading: ref.c is the codec as a program, one element at a time; group.h begins the fast one.
  *  Private to the folder. */
-#ifndef TW_QUANT_HOST_HOST_H
-#define TW_QUANT_HOST_HOST_H
+#pragma once
 
 #include "quant/backend.h"
 
@@ -38,5 +37,3 @@ tw_status_t tw_quant_host_reduce_decode(tw_quant_t *quant, const tw_quant_args_t
     .adamw_encode_delta = tw_quant_host_adamw_encode_delta
 
 TW_C_END
-
-#endif

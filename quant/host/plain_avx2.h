@@ -1,7 +1,6 @@
 /** A group's plain side: 32 floats in four AVX2 registers, to and from memory of any type. Private to
  *  group_avx2.h. */
-#ifndef TW_QUANT_HOST_PLAIN_AVX2_H
-#define TW_QUANT_HOST_PLAIN_AVX2_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 #include "quant/host/simd_avx2.h"
@@ -82,5 +81,3 @@ INLINE group_t group_saturate(group_t g, float max)
     }
     return g;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** A group's plain side: 32 floats in two AVX-512 registers, to and from memory of any type. Private to
  *  group_avx512.h. */
-#ifndef TW_QUANT_HOST_PLAIN_AVX512_H
-#define TW_QUANT_HOST_PLAIN_AVX512_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 #include "quant/host/simd_avx2.h"
@@ -128,5 +127,3 @@ INLINE group_t group_saturate(group_t g, float max)
     }
     return g;
 }
-
-#endif

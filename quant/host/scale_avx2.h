@@ -1,6 +1,5 @@
 /** The scales of 8 blocks at once. For files compiled with -mavx2 only; private to the folder. */
-#ifndef TW_QUANT_HOST_SCALE_AVX2_H
-#define TW_QUANT_HOST_SCALE_AVX2_H
+#pragma once
 
 #include "quant/arithmetic/block.h"
 
@@ -27,5 +26,3 @@ static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw
     _mm256_storeu_si256((__m256i *)scale, _mm256_or_si256(nan, _mm256_andnot_si256(none, bits)));
     _mm256_storeu_ps(inverse, _mm256_castsi256_ps(_mm256_andnot_si256(none, inverted)));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** Vectors of 8 floats to and from the plain types. For files compiled with -mavx2 -mf16c only; private to
  *  the folder. */
-#ifndef TW_QUANT_HOST_SIMD_AVX2_H
-#define TW_QUANT_HOST_SIMD_AVX2_H
+#pragma once
 
 #include "core/core.h"
 
@@ -72,5 +71,3 @@ static inline void store8(tw_type_t type, void *dst, size_t i, __m256 x)
         type == TW_TYPE_FP16 ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT) : pack8(bf16_round8_any(x));
     _mm_storeu_si128((__m128i *)((uint16_t *)dst + i), h);
 }
-
-#endif

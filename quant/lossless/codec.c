@@ -24,10 +24,7 @@ tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **
         return TW_ERR_UNSUPPORTED;
     }
     tw_quant_lossless_t *codec = tw_buffer_alloc_zero(sizeof(*codec));
-    if (!codec) {
-        tw_error("quant: lossless: out of memory");
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!codec, TW_ERR_NO_MEMORY, "quant: lossless: out of memory");
     codec->backend = (const tw_lossless_backend_t *)(const void *)found;
     *out = codec;
     return TW_OK;
@@ -59,17 +56,14 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
                                    int encoding, size_t *n_elems)
 {
     size_t n = 0;
-    if (type != TW_TYPE_BF16 && type != TW_TYPE_FP16 && type != TW_TYPE_FP32) {
-        tw_error("quant: %s: type %d has no exponents", operation, (int)type);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(type != TW_TYPE_BF16 && type != TW_TYPE_FP16 && type != TW_TYPE_FP32, TW_ERR_INVALID,
+               "quant: %s: type %d has no exponents", operation, (int)type);
     for (size_t s = 0; s < n_segments; s++) {
         const void *values = encoding ? segments[s].src : segments[s].dst;
-        if (segments[s].n_elems && (!values || segments[s].n_elems > TW_LOSSLESS_ELEMS_MAX - n)) {
-            tw_error("quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
-                     operation, s, TW_LOSSLESS_ELEMS_MAX);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(segments[s].n_elems && (!values || segments[s].n_elems > TW_LOSSLESS_ELEMS_MAX - n),
+                   TW_ERR_INVALID,
+                   "quant: %s: segment %zu has a NULL pointer, or there are more than %zu elements",
+                   operation, s, TW_LOSSLESS_ELEMS_MAX);
         n += segments[s].n_elems;
     }
     *n_elems = n;
@@ -328,10 +322,8 @@ tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_messa
 {
     TW_TRY(tw_lossless_check_call(operation, args->type, args->segments, args->n_segments, 1, n_elems));
     size_t bound = tw_quant_lossless_bound_bytes(args->type, *n_elems);
-    if (!dst || dst_bytes < bound) {
-        tw_error("quant: %s: room for %zu bytes, must be for %zu", operation, dst ? dst_bytes : 0, bound);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!dst || dst_bytes < bound, TW_ERR_INVALID, "quant: %s: room for %zu bytes, must be for %zu",
+               operation, dst ? dst_bytes : 0, bound);
     return TW_OK;
 }
 

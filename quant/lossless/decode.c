@@ -12,8 +12,7 @@ typedef struct {
 
 static tw_status_t fail_format(const char *what)
 {
-    tw_error("quant: lossless_decode: %s", what);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT, "quant: lossless_decode: %s", what);
 }
 
 static size_t lossless_bytes_left(const decoding_t *decoding)
@@ -263,17 +262,14 @@ static tw_status_t decode_plain(const decoding_t *decoding, uint32_t check)
 tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, size_t *bytes)
 {
     tw_lossless_header_t header;
-    if (!src || src_bytes < sizeof(header)) {
-        tw_error("quant: lossless: a message of %zu bytes is shorter than its header", src_bytes);
-        return TW_ERR_TRUNCATED;
-    }
+    TW_FAIL_IF(!src || src_bytes < sizeof(header), TW_ERR_TRUNCATED,
+               "quant: lossless: a message of %zu bytes is shorter than its header", src_bytes);
     memcpy(&header, src, sizeof(header));
-    if (header.magic != TW_LOSSLESS_MAGIC || header.version != TW_LOSSLESS_VERSION ||
-        header.form > TW_LOSSLESS_TAILED || header.bytes < sizeof(header)) {
-        tw_error("quant: lossless: not a message of version %d (bytes %02x %02x %02x %02x, length %u)",
-                 TW_LOSSLESS_VERSION, header.magic, header.version, header.type, header.form, header.bytes);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(header.magic != TW_LOSSLESS_MAGIC || header.version != TW_LOSSLESS_VERSION ||
+                   header.form > TW_LOSSLESS_TAILED || header.bytes < sizeof(header),
+               TW_ERR_FORMAT,
+               "quant: lossless: not a message of version %d (bytes %02x %02x %02x %02x, length %u)",
+               TW_LOSSLESS_VERSION, header.magic, header.version, header.type, header.form, header.bytes);
     *bytes = header.bytes;
     return TW_OK;
 }

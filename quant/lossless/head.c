@@ -500,10 +500,7 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
         head_take(&source, &zero, 1);
         source.bad = source.bad || zero;
     }
-    if (source.bad) {
-        tw_error("quant: lossless_decode: bad scales or tables");
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(source.bad, TW_ERR_FORMAT, "quant: lossless_decode: bad scales or tables");
     find_live(codec);
     *taken = (size_t)(source.at - src);
     return TW_OK;

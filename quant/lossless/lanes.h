@@ -1,7 +1,6 @@
 /** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
  *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
-#ifndef TW_QUANT_LOSSLESS_LANES_H
-#define TW_QUANT_LOSSLESS_LANES_H
+#pragma once
 
 #include "quant/entropy/lanes.h"
 #include "quant/lossless/loops.h"
@@ -407,5 +406,3 @@ static uint32_t lanes_check(const uint8_t *words, size_t n, size_t first)
            .check = lanes_check, .decode = lanes_decode, .encode_tails = lanes_encode_tails,           \
            .decode_tails = lanes_decode_tails, .pack = lanes_pack, .unpack = lanes_unpack,             \
            .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails
-
-#endif

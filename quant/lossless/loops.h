@@ -1,7 +1,6 @@
 /** Loops over heads that a compiler makes vectors of: included by each backend, compiled for its
  *  instructions. */
-#ifndef TW_QUANT_LOSSLESS_LOOPS_H
-#define TW_QUANT_LOSSLESS_LOOPS_H
+#pragma once
 
 #include "quant/lossless/model.h"
 
@@ -174,5 +173,3 @@ static void loops_decode_table(const uint16_t *freq, uint32_t *table)
     .sum_columns = loops_sum_columns, .expect = loops_expect, .split = loops_split, .join = loops_join, \
     .fold = loops_fold, .folded_bits = loops_folded_bits, .decode_table = loops_decode_table,           \
     .count = loops_count
-
-#endif

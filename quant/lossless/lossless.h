@@ -66,8 +66,7 @@
  *  octaves (0.01 more), columns' scales that no element pulls down far (0.016 less, but bad where columns
  *  differ by more than two octaves).
  */
-#ifndef TW_QUANT_LOSSLESS_LOSSLESS_H
-#define TW_QUANT_LOSSLESS_LOSSLESS_H
+#pragma once
 
 #include "quant/entropy/entropy.h"
 #include "quant/quant.h"
@@ -394,5 +393,3 @@ tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src
                                   size_t n_elems, size_t *taken);
 
 TW_C_END
-
-#endif

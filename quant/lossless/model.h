@@ -5,8 +5,7 @@
  *  byte k is for k - 3 above the bottom. A symbol covers two quarters, and which two depends on the
  *  expectation's phase. Quarters are not equally wide, as magnitudes are straight lines between powers of
  *  two: a symbol's weight is the sum of density times width. */
-#ifndef TW_QUANT_LOSSLESS_MODEL_H
-#define TW_QUANT_LOSSLESS_MODEL_H
+#pragma once
 
 #include "quant/lossless/tables.h"
 #include "quant/lossless/value.h"
@@ -288,5 +287,3 @@ TW_HD static inline void tw_lossless_freq(const tw_lossless_table_t *table, uint
     }
     tw_entropy_freq_choose(weights, present, freq);
 }
-
-#endif

@@ -91,10 +91,7 @@ static tw_status_t begin_columns(making_t *making)
         codec->column_sums = tw_buffer_alloc(n * sizeof(*codec->column_sums));
         codec->column_live = tw_buffer_alloc(n * sizeof(*codec->column_live));
         codec->column_room = codec->column_sums && codec->column_live ? n : 0;
-        if (!codec->column_room) {
-            tw_error("quant: lossless: no memory for %zu columns", n);
-            return TW_ERR_NO_MEMORY;
-        }
+        TW_FAIL_IF(!codec->column_room, TW_ERR_NO_MEMORY, "quant: lossless: no memory for %zu columns", n);
     }
     memset(codec->column_sums, 0, n * sizeof(*codec->column_sums));
     memset(codec->column_live, 0, n * sizeof(*codec->column_live));

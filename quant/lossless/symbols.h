@@ -1,7 +1,6 @@
 /** Elements' symbols, a vector of 16-bit elements at a time. entropy/vec_avx2.h or entropy/vec_avx512.h comes
  *  first. */
-#ifndef TW_QUANT_LOSSLESS_SYMBOLS_H
-#define TW_QUANT_LOSSLESS_SYMBOLS_H
+#pragma once
 
 #include "quant/entropy/lanes.h"
 #include "quant/lossless/value.h"
@@ -25,5 +24,3 @@ INLINE vec16_t symbols_places_of(vec16_t symbols, vec16_t expected)
 {
     return vec16_or(vec16_shl(vec16_and(expected, vec16_set(TW_LOSSLESS_PHASES - 1)), 5), symbols);
 }
-
-#endif

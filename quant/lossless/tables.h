@@ -1,6 +1,5 @@
 /** Tables of constants. Compiles as C11, C++17 and CUDA. */
-#ifndef TW_QUANT_LOSSLESS_TABLES_H
-#define TW_QUANT_LOSSLESS_TABLES_H
+#pragma once
 
 #include "quant/lossless/lossless.h"
 
@@ -77,5 +76,3 @@ TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window
     table->zeros = 0;
     table->escapes = 1;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /** What is decided of tails, as arithmetic that the host's and the GPU's encoder share. Compiles as C11,
  *  C++17 and CUDA. */
-#ifndef TW_QUANT_LOSSLESS_TAILS_H
-#define TW_QUANT_LOSSLESS_TAILS_H
+#pragma once
 
 #include "quant/lossless/model.h"
 
@@ -135,5 +134,3 @@ TW_HD static inline void tw_lossless_tail_freq(const tw_lossless_tail_table_t *t
     }
     tw_entropy_freq_choose(weights, present, freq);
 }
-
-#endif

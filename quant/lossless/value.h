@@ -1,6 +1,5 @@
 /** One element of a lossless message. Written to be read; lanes.h does the same in vectors. */
-#ifndef TW_QUANT_LOSSLESS_VALUE_H
-#define TW_QUANT_LOSSLESS_VALUE_H
+#pragma once
 
 #include "quant/lossless/lossless.h"
 
@@ -140,5 +139,3 @@ TW_HD static inline uint32_t tw_lossless_tail_context(uint32_t head_symbol, uint
     octave = octave < most ? octave : most;
     return octave > first ? octave - first : 0;
 }
-
-#endif

@@ -11,10 +11,7 @@ static tw_status_t walk_reserve(void **array, size_t elem_bytes, size_t used, si
     }
     size_t wanted = n > 2 * *room ? n : 2 * *room;
     void *grown = tw_buffer_alloc(wanted * elem_bytes);
-    if (!grown) {
-        tw_error("quant: lossless: no memory for %zu rows or columns", wanted);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!grown, TW_ERR_NO_MEMORY, "quant: lossless: no memory for %zu rows or columns", wanted);
     if (used) {
         memcpy(grown, *array, used * elem_bytes);
     }

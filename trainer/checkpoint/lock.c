@@ -46,10 +46,11 @@ static tw_status_t taken(const char *folder, FILE *file)
     if (fgets(owner, sizeof(owner), file)) {
         owner[strcspn(owner, "\n")] = '\0';
     }
-    tw_error("%s: another job writes its checkpoints there (%s): end that one, or give this one a folder of "
-             "its own",
-             folder, *owner ? owner : "it does not say which");
-    return TW_ERR_INVALID;
+    return tw_fail(
+        TW_ERR_INVALID,
+        "%s: another job writes its checkpoints there (%s): end that one, or give this one a folder of "
+        "its own",
+        folder, *owner ? owner : "it does not say which");
 }
 
 tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock)

@@ -186,39 +186,34 @@ static tw_status_t check_tensors(const char *path, const json_t *list, const tw_
 {
     size_t n_tensors;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
-    if (json_array_size(list) != n_tensors) {
-        tw_error("%s: of another model: %zu tensors, not %zu", path, json_array_size(list), n_tensors);
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(json_array_size(list) != n_tensors, TW_ERR_MISMATCH,
+               "%s: of another model: %zu tensors, not %zu", path, json_array_size(list), n_tensors);
     for (size_t t = 0; t < n_tensors; t++) {
         const json_t *entry = json_array_get(list, t);
         const char *name = json_string_value(json_object_get(entry, "name"));
         json_int_t n_elems = json_integer_value(json_object_get(entry, "n_elems"));
-        if (!name || strcmp(name, tensors[t].name) != 0 || (size_t)n_elems != tensors[t].n_elems) {
-            tw_error("%s: of another model: tensor %zu is '%s' of %lld elements, not '%s' of %zu", path, t,
-                     name ? name : "", (long long)n_elems, tensors[t].name, tensors[t].n_elems);
-            return TW_ERR_MISMATCH;
-        }
+        TW_FAIL_IF(!name || strcmp(name, tensors[t].name) != 0 || (size_t)n_elems != tensors[t].n_elems,
+                   TW_ERR_MISMATCH,
+                   "%s: of another model: tensor %zu is '%s' of %lld elements, not '%s' of %zu", path, t,
+                   name ? name : "", (long long)n_elems, tensors[t].name, tensors[t].n_elems);
     }
     return TW_OK;
 }
 
 static tw_status_t another_model(const char *path, const char *key, const json_t *was, double is)
 {
-    tw_error("%s: of another model: model.%s was %.15g when it was saved, and is %.15g now", path, key,
-             json_number_value(was), is);
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH,
+                   "%s: of another model: model.%s was %.15g when it was saved, and is %.15g now", path, key,
+                   json_number_value(was), is);
 }
 
 static tw_status_t check_family(const char *path, const json_t *json, const tw_model_config_t *config)
 {
     const char *was = json_string_value(json_object_get(json, FAMILY));
     const char *is = tw_model_family_name(config->family);
-    if (json && strcmp(was ? was : "gpt2", is) != 0) {
-        tw_error("%s: of another model: model.family was %s when it was saved, and is %s now", path,
-                 was ? was : "gpt2", is);
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(json && strcmp(was ? was : "gpt2", is) != 0, TW_ERR_MISMATCH,
+               "%s: of another model: model.family was %s when it was saved, and is %s now", path,
+               was ? was : "gpt2", is);
     return TW_OK;
 }
 

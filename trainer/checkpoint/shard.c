@@ -152,10 +152,8 @@ tw_status_t tw_shard_range_of(const char *path, const tw_model_t *model,
 {
     char name[NAME_BYTES];
     *range = (tw_shard_range_t){.n_elems = tensor->n_elems, .data = tensor->data, .rank = rank};
-    if (tensor->type != TW_TYPE_FP32 || !split_name(tensor->name, &range->kind, name, &range->first) ||
-        !find_tensor(model, name, &range->tensor) || !shard_is_inside(model, range)) {
-        tw_error("%s: tensor '%s' is no part of a checkpoint of this model", path, tensor->name);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(tensor->type != TW_TYPE_FP32 || !split_name(tensor->name, &range->kind, name, &range->first) ||
+                   !find_tensor(model, name, &range->tensor) || !shard_is_inside(model, range),
+               TW_ERR_FORMAT, "%s: tensor '%s' is no part of a checkpoint of this model", path, tensor->name);
     return TW_OK;
 }

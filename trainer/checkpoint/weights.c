@@ -48,11 +48,9 @@ static tw_status_t check_tensor(const char *path, const tw_model_tensor_t *want,
     for (int d = 0; d < want->n_dims && same; d++) {
         same = found->dims[d] == want->shape[d];
     }
-    if (!same || found->type == TW_TYPE_BYTE) {
-        tw_error("%s: tensor '%s' of %s and %zu elements is not the model's: %zu x %zu", path, want->name,
-                 found->dtype, found->n_elems, want->shape[0], want->shape[1]);
-        return TW_ERR_MISMATCH;
-    }
+    TW_FAIL_IF(!same || found->type == TW_TYPE_BYTE, TW_ERR_MISMATCH,
+               "%s: tensor '%s' of %s and %zu elements is not the model's: %zu x %zu", path, want->name,
+               found->dtype, found->n_elems, want->shape[0], want->shape[1]);
     return TW_OK;
 }
 
@@ -88,9 +86,9 @@ static tw_status_t check_head(const char *path, const tw_model_t *model, const t
          memcmp(head->data, embedding->data, head->bytes) == 0)) {
         return TW_OK;
     }
-    tw_error("%s: " HEAD " is not %s: this model's output layer has no weights of its own", path,
-             tensors[0].name);
-    return TW_ERR_MISMATCH;
+    return tw_fail(TW_ERR_MISMATCH,
+                   "%s: " HEAD " is not %s: this model's output layer has no weights of its own", path,
+                   tensors[0].name);
 }
 
 /** What published files have besides weights: causal masks, rotary frequencies; and the output layer that is

@@ -70,12 +70,10 @@ static tw_status_t codecs_choose(const tw_train_config_t *config, const request_
     const request_t *asks = is_said ? own : NULL;
     for (size_t i = 0; i < N_OLDER && older[i].key; i++) {
         any_is_said |= tw_train_is_said(config, older[i].key);
-        if (*older[i].text && asks) {
-            tw_error("config: %s and %s exclude each other: both say how %s cross the network; leave one of "
-                     "them out",
-                     asks->key, older[i].key, of);
-            return TW_ERR_CONFIG;
-        }
+        TW_FAIL_IF(*older[i].text && asks, TW_ERR_CONFIG,
+                   "config: %s and %s exclude each other: both say how %s cross the network; leave one of "
+                   "them out",
+                   asks->key, older[i].key, of);
         asks = *older[i].text ? &older[i] : asks;
     }
     if (asks && asks != own) {
@@ -91,10 +89,8 @@ static tw_status_t codecs_ask(const tw_train_config_t *config, const char *key, 
 {
     request_t older[N_OLDER] = {{NULL, ""}};
     *request = (request_t){.key = key};
-    if ((size_t)snprintf(request->text, TEXT_BYTES, "%s", text) >= TEXT_BYTES) {
-        tw_error("config: %s is longer than %d bytes", key, TEXT_BYTES - 1);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF((size_t)snprintf(request->text, TEXT_BYTES, "%s", text) >= TEXT_BYTES, TW_ERR_CONFIG,
+               "config: %s is longer than %d bytes", key, TEXT_BYTES - 1);
     (strcmp(key, WEIGHTS) == 0 ? ask_weights : ask_gradients)(&config->options.older, older);
     return codecs_choose(config, older, request);
 }
@@ -130,13 +126,11 @@ static tw_status_t parse_codec(const request_t *request, const char *text, int r
         *codec = (tw_quant_codec_t){0};
         return TW_OK;
     }
-    if (tw_quant_codec_parse(rest, codec) != TW_OK) {
-        tw_error("config: %s: '%s' is refused: expected plain, lossless, delta, delta8, delta4 or delta2 (of "
-                 "weights), int8, int4 or ecdq (of gradients), with options such as int4:block=64 or "
-                 "ecdq:step=0.5",
-                 request->key, request->text);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(tw_quant_codec_parse(rest, codec) != TW_OK, TW_ERR_CONFIG,
+               "config: %s: '%s' is refused: expected plain, lossless, delta, delta8, delta4 or delta2 (of "
+               "weights), int8, int4 or ecdq (of gradients), with options such as int4:block=64 or "
+               "ecdq:step=0.5",
+               request->key, request->text);
     if (rotates && !is_unrotated && (tw_quant_row_get(codec->kind)->has & TW_QUANT_HAS_HADAMARD)) {
         codec->hadamard = 1;
     }

@@ -102,10 +102,7 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *n
     }
     tw_status_t status =
         tw_config_set(&tw_train_options_table, &config->options, key, canonical(of, text, buffer));
-    if (status != TW_OK) {
-        tw_error("%s: this value is refused: %s", source_of(config, is_file), key);
-        return status;
-    }
+    TW_FAIL_IF(status != TW_OK, status, "%s: this value is refused: %s", source_of(config, is_file), key);
     config->origins[field] = is_file ? TW_TRAIN_FROM_FILE : TW_TRAIN_FROM_COMMAND;
     return TW_OK;
 }
@@ -160,11 +157,9 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     {
         char key[KEY_BYTES];
         int is_old = !*path && strcmp(name, "bfloat16") == 0; /* DeepSpeed's older name for bf16 */
-        if (snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", is_old ? "bf16" : name) >=
-            KEY_BYTES) {
-            tw_error("%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
-            return TW_ERR_CONFIG;
-        }
+        TW_FAIL_IF(
+            snprintf(key, sizeof(key), "%s%s%s", path, *path ? "." : "", is_old ? "bf16" : name) >= KEY_BYTES,
+            TW_ERR_CONFIG, "%s: a key under '%s' is longer than %d bytes", walk->source, path, KEY_BYTES - 1);
         status = is_comment(name) ? TW_OK : walk_value(walk, key, value);
         if (status != TW_OK) {
             break;

@@ -25,11 +25,12 @@ static const char *number_or_any(int64_t number, char text[24])
 static tw_status_t batch_error(const tw_train_options_t *o, int world)
 {
     char micro[24], accumulation[24];
-    tw_error("train_batch_size %lld is not train_micro_batch_size_per_gpu %s x gradient_accumulation_steps "
-             "%s x %d ranks",
-             (long long)o->batch, number_or_any(o->micro_batch, micro),
-             number_or_any(o->accumulation, accumulation), world);
-    return TW_ERR_CONFIG;
+    return tw_fail(
+        TW_ERR_CONFIG,
+        "train_batch_size %lld is not train_micro_batch_size_per_gpu %s x gradient_accumulation_steps "
+        "%s x %d ranks",
+        (long long)o->batch, number_or_any(o->micro_batch, micro),
+        number_or_any(o->accumulation, accumulation), world);
 }
 
 /** Returns the sequences of a step; SIZE_MAX where that does not fit. */
@@ -45,10 +46,11 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
     if ((double)batch_of(micro, accumulation, world) <= most) {
         return TW_OK;
     }
-    tw_error("train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more "
-             "than a train_batch_size of %.15g",
-             (long long)micro, (long long)accumulation, (long long)world, most);
-    return TW_ERR_CONFIG;
+    return tw_fail(
+        TW_ERR_CONFIG,
+        "train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld ranks is more "
+        "than a train_batch_size of %.15g",
+        (long long)micro, (long long)accumulation, (long long)world, most);
 }
 
 /** batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
@@ -106,12 +108,10 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
 {
     tw_train_options_t *o = &config->options;
     int delta = o->codecs.has_delta;
-    if (o->hpz_size > 1 && o->hpz_size * n_nodes != world) {
-        tw_error("zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
-                 "number of ranks of a node here",
-                 (long long)o->hpz_size, world, n_nodes);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(o->hpz_size > 1 && o->hpz_size * n_nodes != world, TW_ERR_CONFIG,
+               "zero_optimization.zero_hpz_partition_size is %lld, but %d ranks are on %d nodes: it is the "
+               "number of ranks of a node here",
+               (long long)o->hpz_size, world, n_nodes);
     if (o->hpz == TW_TRAIN_HPZ_OFF && (o->hpz_size > 1 || delta)) {
         return tw_train_refuse(
             "thinwire.hpz is off, but zero_hpz_partition_size or thinwire.weights need it");
@@ -194,10 +194,8 @@ static tw_status_t config_check_model(const tw_train_options_t *o)
         return tw_train_refuse("model.n_params makes the shape of a GPT-2; leave it or model.family out");
     }
     for (size_t i = 0; family->kind == TW_MODEL_KIND_LLAMA && i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (keys[i].is_asked && !keys[i].may_be) {
-            tw_error("config: %s is not there in model.family %s", keys[i].key, family->name);
-            return TW_ERR_CONFIG;
-        }
+        TW_FAIL_IF(keys[i].is_asked && !keys[i].may_be, TW_ERR_CONFIG,
+                   "config: %s is not there in model.family %s", keys[i].key, family->name);
     }
     return TW_OK;
 }

@@ -216,11 +216,9 @@ struct HeadsBackward {
 inline tw_status_t check_heads(const tw_cuda_heads_t *heads)
 {
     TW_TRY(check_type("heads", heads->type));
-    if (heads->width == 0 || heads->width > head_width_max || (heads->cosines && heads->width % 2)) {
-        tw_error("cuda: heads: a width of %zu; it is 1 to %u, and even where heads are turned", heads->width,
-                 (unsigned)head_width_max);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(heads->width == 0 || heads->width > head_width_max || (heads->cosines && heads->width % 2),
+               TW_ERR_INVALID, "cuda: heads: a width of %zu; it is 1 to %u, and even where heads are turned",
+               heads->width, (unsigned)head_width_max);
     return TW_OK;
 }
 

@@ -1,6 +1,5 @@
 /** Launches on a GPU. */
-#ifndef TW_TRAINER_CUDA_LAUNCH_CUH
-#define TW_TRAINER_CUDA_LAUNCH_CUH
+#pragma once
 
 #include "quant/quant.h"
 #include "trainer/cuda/device.cuh"
@@ -29,5 +28,3 @@ struct Launcher {
 };
 
 } // namespace tw_trainer_kernels
-
-#endif

@@ -205,10 +205,8 @@ tw_status_t launch_norm(const LAUNCHER &launcher, size_t blocks, const char *wha
 inline tw_status_t check_norm(const tw_cuda_norm_t *norm)
 {
     TW_TRY(check_type("norm", norm->type));
-    if (norm->rows > 0 && !norm->mean != !norm->beta) {
-        tw_error("cuda: norm: a layer norm has beta and mean, a root-mean-square norm neither");
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(norm->rows > 0 && !norm->mean != !norm->beta, TW_ERR_INVALID,
+               "cuda: norm: a layer norm has beta and mean, a root-mean-square norm neither");
     return TW_OK;
 }
 

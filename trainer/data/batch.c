@@ -32,12 +32,11 @@ uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_
 
 static tw_status_t check_place(const tw_data_place_t *place)
 {
-    if (place->micro >= place->n_micros || place->rank >= place->world || place->batch < 1 ||
-        place->seq_len < 1) {
-        tw_error("data: no micro-batch %zu of %zu, rank %zu of %zu, of %zu sequences of %zu tokens",
-                 place->micro, place->n_micros, place->rank, place->world, place->batch, place->seq_len);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(place->micro >= place->n_micros || place->rank >= place->world || place->batch < 1 ||
+                   place->seq_len < 1,
+               TW_ERR_INVALID,
+               "data: no micro-batch %zu of %zu, rank %zu of %zu, of %zu sequences of %zu tokens",
+               place->micro, place->n_micros, place->rank, place->world, place->batch, place->seq_len);
     return TW_OK;
 }
 

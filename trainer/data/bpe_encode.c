@@ -54,10 +54,8 @@ static tw_status_t compile_pattern(tw_bpe_t *bpe, const char *path, const char *
     PCRE2_SIZE offset;
     pcre2_code *regex = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
                                       &error, &offset, NULL);
-    if (!regex) {
-        tw_error("%s: the pattern of words does not compile: error %d at %zu", path, error, (size_t)offset);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(!regex, TW_ERR_FORMAT, "%s: the pattern of words does not compile: error %d at %zu", path,
+               error, (size_t)offset);
     (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* it is slower without */
     bpe->regex = regex;
     return TW_OK;

@@ -88,10 +88,8 @@ static tw_status_t check_blanks(const char *path, json_t *vocab)
         while (strncmp(at, TW_BPE_BLANK, strlen(TW_BPE_BLANK)) == 0) {
             at += strlen(TW_BPE_BLANK);
         }
-        if (strstr(at, TW_BPE_BLANK)) {
-            tw_error("%s: the token '%s' has a blank inside, which is not done here", path, name);
-            return TW_ERR_FORMAT;
-        }
+        TW_FAIL_IF(strstr(at, TW_BPE_BLANK), TW_ERR_FORMAT,
+                   "%s: the token '%s' has a blank inside, which is not done here", path, name);
     }
     return TW_OK;
 }

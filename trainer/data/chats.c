@@ -225,10 +225,11 @@ tw_status_t tw_data_encode_chats(const char *chats_path, const tw_data_vocab_t *
     const char *end = chat->end ? chat->end : "";
     uint64_t checksum;
     if (tw_bpe_puts_blanks(vocab->bpe)) { /* and would between a prompt and what follows it */
-        tw_error("%s: examples are not read with SentencePiece's blanks: write their tokens to NAME.bin, and "
-                 "thinwire.loss_mask's NAME.mask",
-                 chats_path);
-        return TW_ERR_FORMAT;
+        return tw_fail(
+            TW_ERR_FORMAT,
+            "%s: examples are not read with SentencePiece's blanks: write their tokens to NAME.bin, and "
+            "thinwire.loss_mask's NAME.mask",
+            chats_path);
     }
     TW_TRY(tw_data_encoding_checksum(chats_path, vocab, &checksum));
     checksum = XXH3_64bits_withSeed(end, strlen(end), checksum + (uint64_t)chat->style);

@@ -48,11 +48,9 @@ tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t 
     if (is_simple(text, bytes)) {
         return TW_OK;
     }
-    if (bytes > INT32_MAX / 16) {
-        tw_error("%s: %zu bytes without an added token are too many to be brought to normal form C; cut it",
-                 label, bytes);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(bytes > INT32_MAX / 16, TW_ERR_FORMAT,
+               "%s: %zu bytes without an added token are too many to be brought to normal form C; cut it",
+               label, bytes);
     UChar *wide = malloc(bytes * sizeof(*wide)); /* a unit has a byte or more */
     if (wide) {
         (void)u_strFromUTF8(wide, (int32_t)bytes, &n, (const char *)text, (int32_t)bytes, &error);

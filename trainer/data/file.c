@@ -131,10 +131,8 @@ tw_status_t tw_data_cache_folder(const char *wanted, char *folder)
 {
     const size_t longest = TW_DATA_PATH_BYTES / 2;
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (wanted && strlen(wanted) >= longest) {
-        tw_error("data: the name of the folder of caches is too long: %.60s...", wanted);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(wanted && strlen(wanted) >= longest, TW_ERR_INVALID,
+               "data: the name of the folder of caches is too long: %.60s...", wanted);
     if (wanted && *wanted) {
         return make_folders(wanted, (const char *const[]){NULL}, folder);
     }

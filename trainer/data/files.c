@@ -90,10 +90,8 @@ static tw_status_t settle_weights(tw_data_names_t *names)
     for (size_t i = 0; i < names->n; i++) {
         n_weighted += names->at[i].weight > 0;
     }
-    if (n_weighted > 0 && n_weighted < names->n) {
-        tw_error("data: some files have weights and others have none: %s", names->at[0].path);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n_weighted > 0 && n_weighted < names->n, TW_ERR_INVALID,
+               "data: some files have weights and others have none: %s", names->at[0].path);
     for (size_t i = 0; i < names->n && n_weighted == 0; i++) {
         names->at[i].group = 0;
     }

@@ -135,18 +135,14 @@ tw_status_t tw_data_check_text(const tw_data_map_t *map)
     }
     size_t n_zeros = 0, at = find_no_text(map, &n_zeros);
     tw_data_rest(map);
-    if (at < map->bytes) {
-        tw_error("%s: no UTF-8 text: byte 0x%02x at %zu. Convert it (iconv -t UTF-8); a file of tokens is "
-                 "called NAME.bin; with thinwire.token_bytes=1 any bytes are tokens",
-                 map->path, map->at[at], at);
-        return TW_ERR_FORMAT;
-    }
-    if (n_zeros > map->bytes / FEWEST_ZEROS) {
-        tw_error("%s: this is no text: %zu of %zu bytes are 0. A file of tokens is called NAME.bin; with "
-                 "thinwire.token_bytes=1 any bytes are tokens",
-                 map->path, n_zeros, map->bytes);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(at < map->bytes, TW_ERR_FORMAT,
+               "%s: no UTF-8 text: byte 0x%02x at %zu. Convert it (iconv -t UTF-8); a file of tokens is "
+               "called NAME.bin; with thinwire.token_bytes=1 any bytes are tokens",
+               map->path, map->at[at], at);
+    TW_FAIL_IF(n_zeros > map->bytes / FEWEST_ZEROS, TW_ERR_FORMAT,
+               "%s: this is no text: %zu of %zu bytes are 0. A file of tokens is called NAME.bin; with "
+               "thinwire.token_bytes=1 any bytes are tokens",
+               map->path, n_zeros, map->bytes);
     return TW_OK;
 }
 

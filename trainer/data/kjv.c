@@ -12,9 +12,10 @@
 
 static tw_status_t not_there(void)
 {
-    tw_error("data: no text given, and the King James text is not there: apt-get install bible-kjv, or give "
-             "a text");
-    return TW_ERR_NOT_FOUND;
+    return tw_fail(
+        TW_ERR_NOT_FOUND,
+        "data: no text given, and the King James text is not there: apt-get install bible-kjv, or give "
+        "a text");
 }
 
 /** Returns how many bytes went through; what goes wrong with `out` stays in it. */

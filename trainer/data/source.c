@@ -100,9 +100,9 @@ static tw_status_t open_given(const opening_t *opening, const char *path, tw_dat
     } else if (!is_bytes && has_end(path, ".jsonl")) {
         TW_TRY(open_chats(opening, path, tokens));
     } else if (opening->config->has_masks) {
-        tw_error("%s: text has no mask (thinwire.loss_mask): write its tokens to NAME.bin, and NAME.mask",
-                 path);
-        return TW_ERR_INVALID;
+        return tw_fail(
+            TW_ERR_INVALID,
+            "%s: text has no mask (thinwire.loss_mask): write its tokens to NAME.bin, and NAME.mask", path);
     } else {
         TW_TRY(open_text(opening, path, tokens));
     }
@@ -132,12 +132,10 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     if (size == SIZE_MAX) {
         return tw_fail(TW_ERR_FORMAT, "%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
     }
-    if (size > MOST_WORDS) {
-        tw_error("%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
-                 "(thinwire.token_bytes)?",
-                 tokens->map.path, size - 1, MOST_WORDS);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(size > MOST_WORDS, TW_ERR_FORMAT,
+               "%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
+               "(thinwire.token_bytes)?",
+               tokens->map.path, size - 1, MOST_WORDS);
     data->vocab_size = size > data->vocab_size ? size : data->vocab_size; /* a given one may be larger */
     if (is_train) {
         data->ranges[TW_DATA_TRAIN][data->n_ranges[TW_DATA_TRAIN]++] =
@@ -198,11 +196,9 @@ static tw_status_t make_turns(tw_data_t *data)
     }
     deal_turns(data, sum);
     for (size_t g = 0; g < data->n_groups; g++) {
-        if (data->groups[g].n_turns == 0) {
-            tw_error("data: %s: a weight of %g is less than 1/%d of all",
-                     data->files[data->groups[g].first].map.path, data->groups[g].weight, TW_DATA_TURNS);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(data->groups[g].n_turns == 0, TW_ERR_INVALID,
+                   "data: %s: a weight of %g is less than 1/%d of all",
+                   data->files[data->groups[g].first].map.path, data->groups[g].weight, TW_DATA_TURNS);
     }
     return TW_OK;
 }
@@ -230,18 +226,12 @@ static tw_status_t check_config(const tw_data_config_t *config)
     if (!(config->val_share >= 0.0 && config->val_share <= 0.5)) {
         return tw_fail(TW_ERR_INVALID, "data: val_share is %g, but must be from 0 to 0.5", config->val_share);
     }
-    if (given(config->vocab) != given(config->merges)) {
-        tw_error("data: a vocabulary needs both of its files, vocab.json and merges.txt");
-        return TW_ERR_INVALID;
-    }
-    if (given(config->tokenizer) && given(config->vocab)) {
-        tw_error("data: %s has all of a vocabulary; leave vocab.json and merges.txt out", config->tokenizer);
-        return TW_ERR_INVALID;
-    }
-    if (config->token_bytes == 3 || config->token_bytes > 4) {
-        tw_error("data: token_bytes is %zu, but must be 1, 2 or 4", config->token_bytes);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(given(config->vocab) != given(config->merges), TW_ERR_INVALID,
+               "data: a vocabulary needs both of its files, vocab.json and merges.txt");
+    TW_FAIL_IF(given(config->tokenizer) && given(config->vocab), TW_ERR_INVALID,
+               "data: %s has all of a vocabulary; leave vocab.json and merges.txt out", config->tokenizer);
+    TW_FAIL_IF(config->token_bytes == 3 || config->token_bytes > 4, TW_ERR_INVALID,
+               "data: token_bytes is %zu, but must be 1, 2 or 4", config->token_bytes);
     return TW_OK;
 }
 

@@ -54,9 +54,9 @@ static tw_status_t check_kind(const char *path, const int32_t header[3], size_t 
         *token_bytes = kinds[i].token_bytes;
         return TW_OK;
     }
-    tw_error("%s: a file of kind %d, version %d; this reads token files: bare, or of kind %d or %d", path,
-             (int)header[0], (int)header[1], (int)kinds[0].magic, (int)kinds[1].magic);
-    return TW_ERR_FORMAT;
+    return tw_fail(TW_ERR_FORMAT,
+                   "%s: a file of kind %d, version %d; this reads token files: bare, or of kind %d or %d",
+                   path, (int)header[0], (int)header[1], (int)kinds[0].magic, (int)kinds[1].magic);
 }
 
 /** From a place in the file to its end. */

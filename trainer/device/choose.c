@@ -9,10 +9,11 @@ tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index)
     if (*index < n) {
         return TW_OK;
     }
-    tw_error("rank %d: it is number %d on its machine, but sees %d GPUs: start as many ranks there as there "
-             "are GPUs, or look at CUDA_VISIBLE_DEVICES",
-             rank, local_rank, n);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(
+        TW_ERR_UNSUPPORTED,
+        "rank %d: it is number %d on its machine, but sees %d GPUs: start as many ranks there as there "
+        "are GPUs, or look at CUDA_VISIBLE_DEVICES",
+        rank, local_rank, n);
 }
 
 tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu)
@@ -22,8 +23,9 @@ tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu)
         at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%d.%d", i > 0 ? ", " : "", gpu->archs[i] / 10,
                                gpu->archs[i] % 10);
     }
-    tw_error("rank %d: its GPU, %s, has compute capability %d.%d; this program has kernels for %s: build it "
-             "with --define=TW_CUDA_ARCHS=%d%d",
-             rank, gpu->name, gpu->major, gpu->minor, list, gpu->major, gpu->minor);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(
+        TW_ERR_UNSUPPORTED,
+        "rank %d: its GPU, %s, has compute capability %d.%d; this program has kernels for %s: build it "
+        "with --define=TW_CUDA_ARCHS=%d%d",
+        rank, gpu->name, gpu->major, gpu->minor, list, gpu->major, gpu->minor);
 }

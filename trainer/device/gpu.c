@@ -218,8 +218,8 @@ tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)
 tw_status_t tw_device_gpu_count(int rank, int *n)
 {
     *n = 0;
-    tw_error("rank %d: thinwire.device is cuda, but no CUDA was found when this was built", rank);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED,
+                   "rank %d: thinwire.device is cuda, but no CUDA was found when this was built", rank);
 }
 
 tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out)

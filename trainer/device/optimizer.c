@@ -50,10 +50,8 @@ static tw_status_t init_shards(tw_device_optimizer_t *o, const tw_device_optimiz
                                totals_t *totals)
 {
     o->shards = calloc(params->n_units, sizeof(*o->shards));
-    if (!o->shards) {
-        tw_error("device: out of memory for the optimizer's %zu units", params->n_units);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!o->shards, TW_ERR_NO_MEMORY, "device: out of memory for the optimizer's %zu units",
+               params->n_units);
     o->n_units = params->n_units;
     for (size_t u = 0; u < o->n_units; u++) {
         const tw_device_shard_t *unit = &params->units[u];

@@ -81,10 +81,8 @@ static tw_status_t cublas_load(api_t *api)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     tw_status_t status = TW_OK;
-    if (!library) {
-        tw_error("device: products need cuBLASLt, which is not here: %s", dlerror());
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(!library, TW_ERR_UNSUPPORTED, "device: products need cuBLASLt, which is not here: %s",
+               dlerror());
 #define FIND(name)       \
     if (status == TW_OK) \
         status = cublas_find(library, #name, &api->name);

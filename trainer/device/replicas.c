@@ -52,10 +52,8 @@ static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments
                                    tw_quant_delta_decode_workspace_bytes(NULL, n_elems, n_segments));
     r->message_bytes = tw_quant_delta_bound_bytes(n_elems);
     r->wide_elems = n_elems < WIDE_ELEMS ? n_elems : WIDE_ELEMS;
-    if (r->workspace_bytes == SIZE_MAX) {
-        tw_error("device: %zu weights are too many for a change of replicas", n_elems);
-        return TW_ERR_UNSUPPORTED;
-    }
+    TW_FAIL_IF(r->workspace_bytes == SIZE_MAX, TW_ERR_UNSUPPORTED,
+               "device: %zu weights are too many for a change of replicas", n_elems);
     r->wide = r->params.take(r->params.ctx, tw_size_mul(r->wide_elems, sizeof(*r->wide)));
     r->fresh = r->params.take(r->params.ctx, tw_size_mul(n_elems, sizeof(*r->fresh)));
     r->message = r->params.take(r->params.ctx, r->message_bytes);

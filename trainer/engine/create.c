@@ -62,10 +62,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
         free(tensors);
         return TW_ERR_NO_MEMORY;
     }
-    if (!tensors) {
-        tw_error("rank %d: out of memory for %zu tensors", engine->rank, engine->n_tensors);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!tensors, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu tensors", engine->rank,
+               engine->n_tensors);
     for (size_t t = 0; t < engine->n_tensors; t++) {
         engine->names[t] = engine->tensors[t].name;
         tensors[t] = (tw_hpz_tensor_t){.n_elems = engine->tensors[t].n_elems,

@@ -95,9 +95,9 @@ tw_status_t tw_engine_check_device(const tw_engine_t *engine)
         tw_info("rank %d: the device holds %zu bytes; of all: %s", engine->rank, needed, list);
         return TW_OK;
     }
-    tw_error("rank %d: %zu bytes are needed on the device, thinwire.device_mem is %zu; of all: %s. "
-             "offload_optimizer, %s and cpu_checkpointing move the first three elsewhere",
-             engine->rank, needed, room, list,
-             engine->has_near_replicas ? "thinwire.replicas=host" : "offload_param");
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG,
+                   "rank %d: %zu bytes are needed on the device, thinwire.device_mem is %zu; of all: %s. "
+                   "offload_optimizer, %s and cpu_checkpointing move the first three elsewhere",
+                   engine->rank, needed, room, list,
+                   engine->has_near_replicas ? "thinwire.replicas=host" : "offload_param");
 }

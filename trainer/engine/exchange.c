@@ -16,10 +16,8 @@ tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report)
 {
     size_t world = (size_t)engine->world;
     tw_engine_report_t *all = calloc(world, sizeof(*all));
-    if (!all) {
-        tw_error("rank %d: out of memory for the reports of %zu ranks", engine->rank, world);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "rank %d: out of memory for the reports of %zu ranks", engine->rank,
+               world);
     report->resident_bytes = tw_engine_resident_bytes(engine);
     tw_coll_segment_t segment = {.src = report, .dst = all, .n_elems = world * sizeof(*all)};
     tw_coll_args_t args = {

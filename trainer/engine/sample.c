@@ -83,11 +83,9 @@ static tw_status_t take_whole(sampler_t *sampler)
 {
     size_t n_bytes = whole_bytes(sampler->engine);
     sampler->whole = n_bytes > 0 ? tw_buffer_alloc(n_bytes) : NULL;
-    if (n_bytes > 0 && !sampler->whole) {
-        tw_error("rank 0: out of memory for whole weights to sample from: %zu bytes (thinwire.sample_steps)",
-                 n_bytes);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(n_bytes > 0 && !sampler->whole, TW_ERR_NO_MEMORY,
+               "rank 0: out of memory for whole weights to sample from: %zu bytes (thinwire.sample_steps)",
+               n_bytes);
     return TW_OK;
 }
 
@@ -232,10 +230,7 @@ static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
     size_t world = (size_t)engine->world;
     unsigned char *all = calloc(world, 1);
-    if (!all) {
-        tw_error("rank %d: out of memory for a byte of %zu ranks", engine->rank, world);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "rank %d: out of memory for a byte of %zu ranks", engine->rank, world);
     tw_coll_segment_t segment = {.dst = all, .n_elems = world};
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1, .patient = 1};

@@ -153,12 +153,10 @@ static tw_status_t find_mask_factor(tw_engine_t *engine)
         return TW_OK;
     }
     TW_TRY(tw_data_count_targets(engine->data, TW_DATA_TRAIN, &of, of.step * n, n, &n_targets));
-    if (n_targets == 0) {
-        tw_error("step %llu: of its %llu tokens none is learned (thinwire.loss_mask): larger batches or "
-                 "longer sequences have some",
-                 (unsigned long long)engine->steps_done + 1, (unsigned long long)(n * of.seq_len));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n_targets == 0, TW_ERR_INVALID,
+               "step %llu: of its %llu tokens none is learned (thinwire.loss_mask): larger batches or "
+               "longer sequences have some",
+               (unsigned long long)engine->steps_done + 1, (unsigned long long)(n * of.seq_len));
     engine->mask_factor = (double)(n * of.seq_len) / (double)n_targets;
     return TW_OK;
 }

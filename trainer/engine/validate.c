@@ -56,10 +56,8 @@ static tw_status_t deal(const tw_engine_t *engine, dealt_t *dealt)
     dealt->n_rounds = (dealt->n + round - 1) / round;
     dealt->own = calloc(dealt->n_rounds * dealt->micro + 1, sizeof(*dealt->own));
     dealt->all = calloc(dealt->n_rounds * round + 1, sizeof(*dealt->all));
-    if (!dealt->own || !dealt->all) {
-        tw_error("rank %d: out of memory for the losses of a validation", engine->rank);
-        return TW_ERR_NO_MEMORY;
-    }
+    TW_FAIL_IF(!dealt->own || !dealt->all, TW_ERR_NO_MEMORY,
+               "rank %d: out of memory for the losses of a validation", engine->rank);
     return TW_OK;
 }
 
@@ -134,11 +132,9 @@ static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *has
 {
     for (size_t r = 1; r < (size_t)engine->world; r++) {
         for (size_t t = 0; t < engine->n_tensors; t++) {
-            if (hashes[r * engine->n_tensors + t] != hashes[t]) {
-                tw_error("rank %d: the weights of rank %zu are not those of rank 0, in %s", engine->rank, r,
-                         engine->tensors[t].name);
-                return TW_ERR_MISMATCH;
-            }
+            TW_FAIL_IF(hashes[r * engine->n_tensors + t] != hashes[t], TW_ERR_MISMATCH,
+                       "rank %d: the weights of rank %zu are not those of rank 0, in %s", engine->rank, r,
+                       engine->tensors[t].name);
         }
     }
     return TW_OK;

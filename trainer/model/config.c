@@ -136,10 +136,8 @@ static tw_status_t check_fields(const field_t *fields, size_t n)
 
 static tw_status_t check_real(const char *field, double value, double least, double most)
 {
-    if (!(value >= least && value <= most)) {
-        tw_error("model: %s is %g, but must be from %g to %g", field, value, least, most);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!(value >= least && value <= most), TW_ERR_INVALID,
+               "model: %s is %g, but must be from %g to %g", field, value, least, most);
     return TW_OK;
 }
 
@@ -171,10 +169,8 @@ static tw_status_t check_llama(const tw_model_config_t *config)
                               {"head_dim", llama->head_dim, 1 << 10},
                               {"n_inner", llama->n_inner, 1 << 18}};
     TW_TRY(check_fields(fields, sizeof(fields) / sizeof(fields[0])));
-    if (config->n_head % llama->n_kv_head != 0) {
-        tw_error("model: n_kv_head %zu does not divide n_head %zu", llama->n_kv_head, config->n_head);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(config->n_head % llama->n_kv_head != 0, TW_ERR_INVALID,
+               "model: n_kv_head %zu does not divide n_head %zu", llama->n_kv_head, config->n_head);
     if (llama->head_dim % 2 != 0) {
         return tw_fail(TW_ERR_INVALID, "model: head_dim is %zu, but channels turn in pairs", llama->head_dim);
     }
@@ -183,10 +179,8 @@ static tw_status_t check_llama(const tw_model_config_t *config)
 
 static tw_status_t check_gpt2(const tw_model_config_t *config)
 {
-    if (config->n_embd % config->n_head != 0) {
-        tw_error("model: n_embd %zu does not divide into n_head %zu heads", config->n_embd, config->n_head);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(config->n_embd % config->n_head != 0, TW_ERR_INVALID,
+               "model: n_embd %zu does not divide into n_head %zu heads", config->n_embd, config->n_head);
     return TW_OK;
 }
 
@@ -198,15 +192,11 @@ tw_status_t tw_model_config_check(const tw_model_config_t *config)
                               {"n_head", config->n_head, 1 << 10},
                               {"n_embd", config->n_embd, 1 << 16}};
     TW_TRY(check_fields(fields, sizeof(fields) / sizeof(fields[0])));
-    if (!(config->layer_norm_epsilon > 0.0 && config->layer_norm_epsilon < 1.0)) {
-        tw_error("model: layer_norm_epsilon is %g, but must be between 0 and 1", config->layer_norm_epsilon);
-        return TW_ERR_INVALID;
-    }
-    if (config->fp32_weights && config->products != TW_TYPE_FP32) {
-        tw_error("model: weights are fp32, but products are %s: fp32 weights need fp32 products",
-                 tw_type_name(config->products));
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(!(config->layer_norm_epsilon > 0.0 && config->layer_norm_epsilon < 1.0), TW_ERR_INVALID,
+               "model: layer_norm_epsilon is %g, but must be between 0 and 1", config->layer_norm_epsilon);
+    TW_FAIL_IF(config->fp32_weights && config->products != TW_TYPE_FP32, TW_ERR_INVALID,
+               "model: weights are fp32, but products are %s: fp32 weights need fp32 products",
+               tw_type_name(config->products));
     static tw_status_t (*const checks[])(const tw_model_config_t *) = {
         [TW_MODEL_KIND_GPT2] = check_gpt2, [TW_MODEL_KIND_LLAMA] = check_llama};
     return checks[tw_model_family_get(config->family)->kind](config);

@@ -107,11 +107,9 @@ tw_pool_t *tw_model_pool(const tw_model_t *model)
 
 tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len)
 {
-    if (batch < 1 || seq_len < 1 || seq_len > model->config.n_positions) {
-        tw_error("model: no micro-batch of %zu sequences of %zu tokens: lengths go from 1 to n_positions %zu",
-                 batch, seq_len, model->config.n_positions);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(batch < 1 || seq_len < 1 || seq_len > model->config.n_positions, TW_ERR_INVALID,
+               "model: no micro-batch of %zu sequences of %zu tokens: lengths go from 1 to n_positions %zu",
+               batch, seq_len, model->config.n_positions);
     model->batch = batch;
     model->seq_len = seq_len;
     model->starts = NULL;

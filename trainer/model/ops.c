@@ -7,11 +7,9 @@ static tw_status_t model_check(const tw_model_t *model, const int32_t *tokens, c
                                int32_t least)
 {
     for (size_t i = 0; i < model->batch * model->seq_len; i++) {
-        if (tokens[i] < least || tokens[i] >= (int64_t)model->config.vocab_size) {
-            tw_error("model: %s %zu of sequence %zu is %d, but the vocabulary has %zu words", what,
-                     i % model->seq_len, i / model->seq_len, (int)tokens[i], model->config.vocab_size);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(tokens[i] < least || tokens[i] >= (int64_t)model->config.vocab_size, TW_ERR_INVALID,
+                   "model: %s %zu of sequence %zu is %d, but the vocabulary has %zu words", what,
+                   i % model->seq_len, i / model->seq_len, (int)tokens[i], model->config.vocab_size);
     }
     return TW_OK;
 }

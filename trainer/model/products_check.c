@@ -119,12 +119,10 @@ static tw_status_t check_all(check_t *check)
     int right = all_are_right(check, TW_TYPE_FP32) &&
                 (!tw_products_have_bf16() || all_are_right(check, TW_TYPE_BF16));
     free(memory);
-    if (!right) {
-        tw_error("model: %s multiplies matrices wrong on this processor; choose another kind of its code "
-                 "with DNNL_MAX_CPU_ISA (AVX2 or AVX512_CORE, for example)",
-                 tw_products_name());
-        return TW_ERR_INTERNAL;
-    }
+    TW_FAIL_IF(!right, TW_ERR_INTERNAL,
+               "model: %s multiplies matrices wrong on this processor; choose another kind of its code "
+               "with DNNL_MAX_CPU_ISA (AVX2 or AVX512_CORE, for example)",
+               tw_products_name());
     return TW_OK;
 }
 

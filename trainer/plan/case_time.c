@@ -200,11 +200,9 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
     double low = 0.0, high = measured / (point->micro_batch * point->accumulation * given->sequence);
     tw_plan_case_time_t time;
     TW_TRY(tw_plan_case_predict(given, point, 0.0, &time));
-    if (time.step_sec > measured) {
-        tw_error("%s: fitted: a step of %.4g s is faster than the links allow, which take %.4g s",
-                 given->name, measured, time.step_sec);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(time.step_sec > measured, TW_ERR_CONFIG,
+               "%s: fitted: a step of %.4g s is faster than the links allow, which take %.4g s", given->name,
+               measured, time.step_sec);
     for (int i = 0; i < 50; i++) {
         *token_sec = (low + high) / 2.0;
         TW_TRY(tw_plan_case_predict(given, point, *token_sec, &time));

@@ -263,8 +263,7 @@ static const tw_plan_case_t *find_case(const tw_plan_cases_t *cases, const char 
             return tw_plan_cases_get(cases, i);
         }
     }
-    tw_error("--case: no case is called %s", name);
-    return NULL;
+    return tw_fail(NULL, "--case: no case is called %s", name);
 }
 
 static tw_status_t print_cases(plan_t *plan, const tw_plan_cases_t *cases, const char *model_key)

@@ -11,9 +11,8 @@ static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t byte
         receive->bytes = bytes;
         return 1;
     }
-    tw_error("%s: peer %d: a message of %zu bytes came where %zu were expected (tag %llu)", p2p->name,
-             receive->peer->id, bytes, receive->bytes, (unsigned long long)receive->tag);
-    return 0;
+    return tw_fail(0, "%s: peer %d: a message of %zu bytes came where %zu were expected (tag %llu)",
+                   p2p->name, receive->peer->id, bytes, receive->bytes, (unsigned long long)receive->tag);
 }
 
 /** TW_OK, or how the receive ends. */
@@ -25,10 +24,10 @@ static tw_status_t eager_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, si
     if (receive->mem == TW_MEM_HOST) {
         return TW_OK;
     }
-    tw_error("%s: peer %d: a short message from host memory came where one from the memory of a GPU "
-             "was expected (tag %llu)",
-             p2p->name, receive->peer->id, (unsigned long long)receive->tag);
-    return TW_ERR_UNSUPPORTED;
+    return tw_fail(TW_ERR_UNSUPPORTED,
+                   "%s: peer %d: a short message from host memory came where one from the memory of a GPU "
+                   "was expected (tag %llu)",
+                   p2p->name, receive->peer->id, (unsigned long long)receive->tag);
 }
 
 static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *data, size_t bytes)

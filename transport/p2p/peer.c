@@ -176,10 +176,8 @@ static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t
                                  const about_t *about)
 {
     const tw_p2p_t *p2p = peer->p2p;
-    if (!params->key && !p2p->has_key) {
-        tw_error("%s: peer %d: there is no secret that it could prove itself with", p2p->name, peer->id);
-        return TW_ERR_AUTH;
-    }
+    TW_FAIL_IF(!params->key && !p2p->has_key, TW_ERR_AUTH,
+               "%s: peer %d: there is no secret that it could prove itself with", p2p->name, peer->id);
     TW_TRY(settings_compare(peer, about));
     peer->connects = params->connects;
     memcpy(peer->key, params->key ? params->key : p2p->key.bytes, sizeof(peer->key));
@@ -251,11 +249,9 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     while (!status && n_devices < n_own && TW_P2P_FIRST_NET_WORKER + n_devices < (int)n_addresses) {
         n_devices++;
     }
-    if (status || (params->is_near ? !addresses[TW_P2P_SHM_WORKER].bytes
-                                   : !addresses_are_sound(peer->p2p, n_devices, addresses))) {
-        tw_error("%s: peer %d: its list of addresses makes no sense", peer->p2p->name, peer->id);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(status || (params->is_near ? !addresses[TW_P2P_SHM_WORKER].bytes
+                                          : !addresses_are_sound(peer->p2p, n_devices, addresses)),
+               TW_ERR_FORMAT, "%s: peer %d: its list of addresses makes no sense", peer->p2p->name, peer->id);
     peer->takes_cuda = about.takes_cuda;
     if (!params->is_near && peer->p2p->workers[TW_P2P_FIRST_NET_WORKER].carrier->is_tcp) {
         TW_TRY(security_init(peer, params, &about));

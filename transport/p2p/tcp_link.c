@@ -36,8 +36,8 @@ int tw_tcp_watch(tw_tcp_link_t *link)
     if (!epoll_ctl(link->device->epoll_fd, EPOLL_CTL_ADD, link->fd, &event)) {
         return 1;
     }
-    tw_error("%s: no way to be told of a connection: %s", link->device->worker->p2p->name, strerror(errno));
-    return 0;
+    return tw_fail(0, "%s: no way to be told of a connection: %s", link->device->worker->p2p->name,
+                   strerror(errno));
 }
 
 void tw_tcp_note_asked(tw_tcp_link_t *link)

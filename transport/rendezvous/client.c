@@ -45,10 +45,8 @@ static tw_status_t refused(const client_t *client, const tw_connection_message_t
 {
     tw_msg_notice_t notice;
     const int rank = client->job->rank;
-    if (tw_msg_notice_parse(message->payload, message->bytes, &notice)) {
-        tw_error("rank %d: rank 0 sent a malformed %s", rank, tw_msg_type_name(message->type));
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(tw_msg_notice_parse(message->payload, message->bytes, &notice), TW_ERR_FORMAT,
+               "rank %d: rank 0 sent a malformed %s", rank, tw_msg_type_name(message->type));
     tw_error("rank %d: rank 0 refuses: %s", rank, notice.text);
     return notice.number < 0 ? (tw_status_t)notice.number : TW_ERR_CONFIG;
 }

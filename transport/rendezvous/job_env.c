@@ -41,10 +41,8 @@ static tw_status_t env_int(const char *name, int min, int max, int *out)
     }
     errno = 0;
     const long value = strtol(text, &end, 10);
-    if (errno || *end || end == text || value < min || value > max) {
-        tw_error("%s=%s: a whole number from %d to %d is expected", name, text, min, max);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(errno || *end || end == text || value < min || value > max, TW_ERR_CONFIG,
+               "%s=%s: a whole number from %d to %d is expected", name, text, min, max);
     *out = (int)value;
     return TW_OK;
 }
@@ -88,8 +86,8 @@ static tw_status_t locate_nowhere(const launcher_t *launcher, tw_job_t *job)
     if (all_on_one_host(job)) {
         return set_master(job, "127.0.0.1");
     }
-    tw_error("%s does not say where rank 0 is: set MASTER_ADDR to its host", launcher->name);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "%s does not say where rank 0 is: set MASTER_ADDR to its host",
+                   launcher->name);
 }
 
 static tw_status_t locate_torchrun(const launcher_t *launcher, tw_job_t *job)
@@ -97,8 +95,8 @@ static tw_status_t locate_torchrun(const launcher_t *launcher, tw_job_t *job)
     if (job->world == 1) {
         return set_master(job, "127.0.0.1");
     }
-    tw_error("MASTER_ADDR is not set, although other variables of %s are", launcher->name);
-    return TW_ERR_CONFIG;
+    return tw_fail(TW_ERR_CONFIG, "MASTER_ADDR is not set, although other variables of %s are",
+                   launcher->name);
 }
 
 static tw_status_t locate_openmpi(const launcher_t *launcher, tw_job_t *job)

@@ -12,8 +12,8 @@ static tw_status_t rendezvous_alloc(tw_rendezvous_t *rendezvous)
     if (!rendezvous->members || !rendezvous->connections) {
         free(rendezvous->connections);
         rendezvous->connections = NULL;
-        tw_error("rank %d: out of memory for a world of %d", rendezvous->rank, rendezvous->world);
-        return TW_ERR_NO_MEMORY;
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a world of %d", rendezvous->rank,
+                       rendezvous->world);
     }
     for (size_t i = 0; i < n_connections; i++) {
         rendezvous->connections[i] = (tw_connection_t){.fd = -1};

@@ -118,10 +118,8 @@ static tw_nccl_result_t support(int nccl_type, int op, int *is_supported)
 
 static tw_nccl_result_t check_reduction(int nccl_type, int op, tw_type_t *type)
 {
-    if (op != TW_NCCL_SUM || !tw_nccl_type_get(nccl_type, type)) {
-        tw_error("collnet: operation %d on type %d was not offered", op, nccl_type);
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
+    TW_FAIL_IF(op != TW_NCCL_SUM || !tw_nccl_type_get(nccl_type, type), TW_NCCL_INVALID_ARGUMENT,
+               "collnet: operation %d on type %d was not offered", op, nccl_type);
     return TW_NCCL_SUCCESS;
 }
 
@@ -156,11 +154,9 @@ static tw_nccl_result_t allreduce_v8(void *coll_comm, void *send_data, void *rec
 
 static tw_nccl_result_t check_parts(int n_parts, size_t part_bytes, size_t window_bytes)
 {
-    if (n_parts != 1 || part_bytes != window_bytes) {
-        tw_error("collnet: a window of %zu bytes in %d parts, the first of %zu: one part is expected",
-                 window_bytes, n_parts, n_parts > 0 ? part_bytes : 0);
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
+    TW_FAIL_IF(n_parts != 1 || part_bytes != window_bytes, TW_NCCL_INVALID_ARGUMENT,
+               "collnet: a window of %zu bytes in %d parts, the first of %zu: one part is expected",
+               window_bytes, n_parts, n_parts > 0 ? part_bytes : 0);
     return TW_NCCL_SUCCESS;
 }
 
@@ -194,12 +190,11 @@ static tw_nccl_result_t allgather_v8(void *coll_comm, void *send_data, int n_par
 static tw_nccl_result_t check_elements(size_t bytes_per_rank, size_t window_offset, size_t window_bytes,
                                        size_t elem_bytes)
 {
-    if (bytes_per_rank % elem_bytes != 0 || window_offset % elem_bytes != 0 ||
-        window_bytes % elem_bytes != 0) {
-        tw_error("collnet: a window of %zu bytes from %zu on, of %zu for each rank, cuts elements of %zu",
-                 window_bytes, window_offset, bytes_per_rank, elem_bytes);
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
+    TW_FAIL_IF(bytes_per_rank % elem_bytes != 0 || window_offset % elem_bytes != 0 ||
+                   window_bytes % elem_bytes != 0,
+               TW_NCCL_INVALID_ARGUMENT,
+               "collnet: a window of %zu bytes from %zu on, of %zu for each rank, cuts elements of %zu",
+               window_bytes, window_offset, bytes_per_rank, elem_bytes);
     return TW_NCCL_SUCCESS;
 }
 

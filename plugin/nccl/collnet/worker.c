@@ -226,11 +226,10 @@ typedef struct terms {
 static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *all)
 {
     for (int r = 1; r < comm->meeting.job.world; r++) {
-        if (all[r].has_codec != all[0].has_codec || !tw_quant_codec_equal(&all[r].codec, &all[0].codec)) {
-            tw_error("collnet: rank %d: TW_ALLREDUCE_CODEC is not the same on ranks 0 and %d",
-                     comm->meeting.job.rank, r);
-            return TW_ERR_CONFIG;
-        }
+        TW_FAIL_IF(all[r].has_codec != all[0].has_codec ||
+                       !tw_quant_codec_equal(&all[r].codec, &all[0].codec),
+                   TW_ERR_CONFIG, "collnet: rank %d: TW_ALLREDUCE_CODEC is not the same on ranks 0 and %d",
+                   comm->meeting.job.rank, r);
     }
     return TW_OK;
 }

@@ -98,12 +98,12 @@ static void context_free(tw_net_context_t *context)
  *  to begin as a program of its own. Where nothing was open, it begins as its parent did. */
 static tw_status_t check_process(void)
 {
-    if (process_id != 0 && process_id != getpid() && __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0) {
-        tw_error("net: this process was forked from one that uses the net already (process %d): it has to "
-                 "start a program of its own before it can",
-                 (int)process_id);
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(process_id != 0 && process_id != getpid() &&
+                   __atomic_load_n(&n_open_ends, __ATOMIC_ACQUIRE) > 0,
+               TW_ERR_CONFIG,
+               "net: this process was forked from one that uses the net already (process %d): it has to "
+               "start a program of its own before it can",
+               (int)process_id);
     process_id = getpid();
     return TW_OK;
 }

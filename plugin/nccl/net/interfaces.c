@@ -197,12 +197,10 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
             }
         }
     }
-    if (chosen->n == 0) {
-        tw_error("net: NCCL_SOCKET_IFNAME=%s: no network device that is up and has an address is meant; "
-                 "there are: %s",
-                 text, all_names(all, names));
-        return TW_ERR_CONFIG;
-    }
+    TW_FAIL_IF(chosen->n == 0, TW_ERR_CONFIG,
+               "net: NCCL_SOCKET_IFNAME=%s: no network device that is up and has an address is meant; "
+               "there are: %s",
+               text, all_names(all, names));
     return TW_OK;
 }
 

@@ -71,8 +71,9 @@ tw_nccl_result_t tw_net_check_memory(int type)
     if (type == TW_NCCL_PTR_HOST) {
         return TW_NCCL_SUCCESS;
     }
-    tw_error("net: memory of kind %d (2: a GPU's) cannot be registered: only the host's was offered", type);
-    return TW_NCCL_INVALID_ARGUMENT;
+    return tw_fail(TW_NCCL_INVALID_ARGUMENT,
+                   "net: memory of kind %d (2: a GPU's) cannot be registered: only the host's was offered",
+                   type);
 }
 
 tw_nccl_result_t tw_net_finalize(void *context)

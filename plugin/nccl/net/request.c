@@ -52,10 +52,8 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
             return tw_fail(TW_ERR_INVALID, "net: a message of %zu bytes: up to %zu are possible",
                            buffers[i].bytes, (size_t)TW_NCCL_MESSAGE_BYTES);
         }
-        if (!buffers[i].data && buffers[i].bytes > 0) {
-            tw_error("net: a message of %zu bytes without memory for them", buffers[i].bytes);
-            return TW_ERR_INVALID;
-        }
+        TW_FAIL_IF(!buffers[i].data && buffers[i].bytes > 0, TW_ERR_INVALID,
+                   "net: a message of %zu bytes without memory for them", buffers[i].bytes);
     }
     return TW_OK;
 }
@@ -143,10 +141,8 @@ tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_n
 
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out)
 {
-    if (n < 1 || n > TW_NET_RECVS_MAX) {
-        tw_error("net: a group of %d receives: 1 to %d are possible", n, TW_NET_RECVS_MAX);
-        return TW_ERR_INVALID;
-    }
+    TW_FAIL_IF(n < 1 || n > TW_NET_RECVS_MAX, TW_ERR_INVALID,
+               "net: a group of %d receives: 1 to %d are possible", n, TW_NET_RECVS_MAX);
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 

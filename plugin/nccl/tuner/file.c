@@ -98,10 +98,8 @@ static tw_status_t read_value(const char *file, const file_key_t *key, const jso
     char *at = (char *)constants + key->offset;
     double value = json_number_value(json);
 
-    if (!json_is_number(json) || !(value >= key->min && value <= key->max)) {
-        tw_error("%s: \"%s\": expected a number from %g to %g", file, key->path, key->min, key->max);
-        return TW_ERR_FORMAT;
-    }
+    TW_FAIL_IF(!json_is_number(json) || !(value >= key->min && value <= key->max), TW_ERR_FORMAT,
+               "%s: \"%s\": expected a number from %g to %g", file, key->path, key->min, key->max);
     if (key->is_bytes) {
         *(size_t *)at = (size_t)value;
     } else {

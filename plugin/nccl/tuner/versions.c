@@ -14,10 +14,8 @@ static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logge
     tw_status_t status;
 
     tw_nccl_begin(logger);
-    if (world == 0 || n_nodes == 0 || n_nodes > world || !context) {
-        tw_error("tuner: %zu ranks on %zu nodes: not a communicator", world, n_nodes);
-        return TW_NCCL_INVALID_ARGUMENT;
-    }
+    TW_FAIL_IF(world == 0 || n_nodes == 0 || n_nodes > world || !context, TW_NCCL_INVALID_ARGUMENT,
+               "tuner: %zu ranks on %zu nodes: not a communicator", world, n_nodes);
     tuner = calloc(1, sizeof(*tuner));
     TW_FAIL_IF(!tuner, TW_NCCL_SYSTEM_ERROR, "tuner: out of memory");
     tuner->world = world;

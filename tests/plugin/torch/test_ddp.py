@@ -62,10 +62,11 @@ def test_plain_hook():
     assert all(ranks.run(2, check))
 
 
-def test_quantized_hook():
+@pytest.mark.parametrize("codec", ["int8:block=128,columns=no", "ecdq:step=0.25"])
+def test_quantized_hook(codec):
     def check(rank):
         losses, _ = train(rank, steps=8)
-        near, own = train(rank, thinwire.ddp_hook("int8:block=128,columns=no", min_bytes=1024), steps=8)
+        near, own = train(rank, thinwire.ddp_hook(codec, min_bytes=1024), steps=8)
         found = thinwire.report()["ddp all-reduce"]
         assert found.sent_bytes < 0.32 * found.plain_bytes and found.unquantized["norms and biases"] > 0
         torch.testing.assert_close(torch.tensor(near), torch.tensor(losses), rtol=0.02, atol=0.02)
