@@ -1,5 +1,6 @@
 /** Launches on a GPU. */
-#pragma once
+#ifndef TW_TRAINER_CUDA_LAUNCH_CUH
+#define TW_TRAINER_CUDA_LAUNCH_CUH
 
 #include "quant/quant.h"
 #include "trainer/cuda/device.cuh"
@@ -28,3 +29,5 @@ struct Launcher {
 };
 
 } // namespace tw_trainer_kernels
+
+#endif
