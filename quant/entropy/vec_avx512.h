@@ -42,8 +42,8 @@ typedef __mmask16 mask_t;
 #define mask_less(a, b) _mm512_cmplt_epu32_mask(a, b)
 #define mask_sign(a) _mm512_movepi32_mask(a)
 
-/** A mask's bits. Said outright: where GCC 12 runs out of registers, as under -fsanitize=null, it puts 16 bits
- *  of a mask on the stack and takes 32 from there. */
+/** A mask's bits. Said outright: where GCC 12 runs out of registers, as under -fsanitize=null, it puts 16
+ *  bits of a mask on the stack and takes 32 from there. */
 static inline uint32_t mask_bits(__mmask16 mask)
 {
     uint32_t bits;

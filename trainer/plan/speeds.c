@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "quant/message_codec.h"
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 

@@ -39,6 +39,9 @@ def losses_of(line):
 
 # (job, libraries that it needs, what it says)
 FSDP2, DDP = "FSDP2 over thinwire: weights delta", "DDP over thinwire: gradients lossless"
+# Gloo of torch 2.15 does not take their sums, which are scaled (PREMUL_SUM). They are compared with plain.
+REFUSED_BY_GLOO = ("titan",)
+PLAIN = {"TW_FSDP": "1", "TW_WEIGHTS": "plain", "TW_GRADS": "plain"}
 JOBS = [
     ("dcp", [], FSDP2),
     ("accelerate", ["transformers", "accelerate"], FSDP2),
@@ -69,7 +72,7 @@ def test_a_library_as_it_is(job, needs, says, tmp_path):
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip("not installed: " + ", ".join(missing))
-    expected, _ = run(job, tmp_path / "gloo")
+    expected, _ = run(job, tmp_path / "base", **(PLAIN if job in REFUSED_BY_GLOO else {}))
     # on a fast link what is so small goes plain
     losses, said = run(job, tmp_path / "ours", TW_COLL_MODEL="inter:beta=1mbit",
                        **{"TW_FSDP" if says == FSDP2 else "TW_DDP": "1"})
