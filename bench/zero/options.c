@@ -83,7 +83,7 @@ static void zero_check(struct argp_state *state, void *ctx)
         argp_error(state, "--tokens: %" PRId64 " is too small: at least %d, one for each rank",
                    options->tokens, options->n_nodes * options->ranks_per_node);
     }
-    for (size_t i = 0; options->n_sets == i && tw_trainer_set_get(i); i++) {
+    for (size_t i = 0; options->n_sets == i && i < ZERO_MAX_SETS && tw_trainer_set_get(i); i++) {
         options->sets[options->n_sets++] = tw_trainer_set_get(i);
     }
 }

@@ -12,7 +12,7 @@
 
 TW_C_BEGIN
 
-#define ZERO_MAX_SETS 16
+#define ZERO_MAX_SETS 32
 #define ZERO_BASE "zero3" /**< what the others are compared with */
 
 typedef struct zero_options {

@@ -124,4 +124,9 @@ TEST_F(ZeroRows, NoNodeSendsAnything)
     EXPECT_TRUE(std::isnan(row.bytes_ratio));
 }
 
+TEST_F(ZeroRows, AllSetsHaveRoom)
+{
+    EXPECT_EQ(tw_trainer_set_get(ZERO_MAX_SETS), nullptr);
+}
+
 } // namespace
