@@ -2,7 +2,6 @@
 #include "quant/loss.h"
 
 #include <math.h>
-
 #include <stdlib.h>
 
 #include "quant/convert.h"

@@ -15,8 +15,7 @@
  *  the place of a float's exponent, is the step.
  *
  *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), steps.c, codec.c, decode.c, and
- *  last lanes.h (ref.c
- *  again, 8 or 16 lanes at a time).
+ *  last lanes.h (ref.c again, 8 or 16 lanes at a time).
  *
  *  Message, little-endian, without padding but for what is named:
  *    header:  as the lossless codec's, with another magic. The checksum is of all that follows (plain), or of

@@ -331,9 +331,9 @@ class _ReduceScatter(_Comm):
     def allocate(self, size, *, dtype, device):
         if self.call is None or self.allocator is not None:
             return super().allocate(size, dtype=dtype, device=device)
-        if self.call.asks_for_input():
-            return self.call.allocated(buffers.shared.take(size, dtype))
-        return self.call.allocated(super().allocate(size, dtype=dtype, device=device))
+        made = (buffers.shared.take(size, dtype) if self.call.asks_for_input()
+                else super().allocate(size, dtype=dtype, device=device))
+        return self.call.allocated(made)
 
     def _sizes(self) -> list[int]:
         return [inside.shard_size(one).numel() for one in self.params]
