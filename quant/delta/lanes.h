@@ -55,7 +55,7 @@ INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t sta
         vec_min(vec_sub(vec_max(belief.table, vec_set(7)), vec_set(7)), vec_set(TW_DELTA_RAW_BITS_MAX));
     if (second) {
         vec_t size = vec_shlv(vec_or(vec_and(code, vec_set(7)), vec_set(8)), vec_shr(code, 3));
-        vec_t product = vec_mul(vec_sub(size, vec_set(8)), vec_shr(entry, 16));
+        vec_t product = vec_mul(low16(vec_sub(size, vec_set(8))), vec_shr(entry, 16));
         belief.expected = vec_shr(vec_add(product, vec_set(64)), 7);
         belief.sign = vec_sar(vec_shl(state, 24), 31);
     }
@@ -215,6 +215,13 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
     return 1;
 }
 
+#ifndef DECODE_SECOND
+#define DECODE_SECOND(...) decode_groups(__VA_ARGS__, 1)
+#else
+static int DECODE_SECOND(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
+                         tw_entropy_reader_t *reader);
+#endif
+
 static int lanes_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                         tw_entropy_reader_t *reader)
 {
@@ -222,6 +229,6 @@ static int lanes_decode(const tw_delta_model_t *model, const tw_delta_run_t *run
     if (!tw_delta_ref.decode(model, run, n, reader)) {
         return 0;
     }
-    return run->state ? decode_groups(model, run, first, n, reader, 1)
+    return run->state ? DECODE_SECOND(model, run, first, n, reader)
                       : decode_groups(model, run, first, n, reader, 0);
 }

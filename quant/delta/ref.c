@@ -22,7 +22,7 @@ INLINE int32_t size_of(uint8_t state)
     uint32_t bits = ((state & 0x7fu) + STATE_BIAS) << STATE_BITS;
     float size;
     memcpy(&size, &bits, sizeof(size));
-    return (int32_t)size - 8;
+    return (uint16_t)((int32_t)size - 8);
 }
 
 INLINE uint8_t ref_state_of(int16_t change)

@@ -53,12 +53,12 @@ TW_HD static inline uint8_t tw_delta_state(int16_t change)
     return (uint8_t)(code | (change < 0 ? 0x80 : 0));
 }
 
-/** The least size that has this code. States are the caller's memory: codes above 96 have no meaning but do
- *  no harm. */
+/** The least size that has this code. States are the caller's memory: codes above 103 have no meaning but do
+ *  no harm; their sizes are cut to 16 bits. */
 TW_HD static inline uint32_t tw_delta_state_size(uint8_t state)
 {
     uint32_t code = state & 0x7f;
-    return ((8 + (code & 7)) << (code >> 3)) - 8;
+    return (uint16_t)(((8 + (code & 7)) << (code >> 3)) - 8);
 }
 
 /** The context of a state beside the exponent: 0; 1; 2 to 3; 4 or more. */
