@@ -9,6 +9,7 @@ TW_C_BEGIN
 #define TW_DOCTOR_SECONDS_MAX 3600
 #define TW_DOCTOR_STREAMS_MAX 32
 #define TW_DOCTOR_PARAMS_MAX 1e15
+#define TW_DOCTOR_NODES_MAX 65536
 
 /** How to examine a cluster; rank 0's counts. Plain data, all 0: as usual. */
 typedef struct tw_doctor_params {
@@ -32,6 +33,19 @@ typedef struct tw_doctor_params {
  *  socket, the file or stdout; TW_ERR_TIMEOUT, ranks that did not come; TW_ERR_PEER, one that failed;
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_doctor_run(const tw_doctor_params_t *params);
+
+/** A cluster that is told, not measured. Plain data. */
+typedef struct tw_doctor_cluster {
+    int n_nodes, ranks_per_node; /**< 1 to TW_DOCTOR_NODES_MAX */
+    double link_bps;             /**< bits a second that a node's link carries each way */
+    double n_params;             /**< of the model. 0: models of four sizes */
+} tw_doctor_cluster_t;
+
+/** Estimate what the links of such a cluster take of a step of FSDP or ZeRO-3, plain and with Thinwire, whose
+ *  codecs are timed on this machine, for about half a second; print it on stdout, and what to type. Not
+ *  collective.
+ *  TW_ERR_INVALID, TW_ERR_NO_MEMORY, TW_ERR_IO: stdout; logged. */
+tw_status_t tw_doctor_plan(const tw_doctor_cluster_t *cluster);
 
 TW_C_END
 

@@ -2,6 +2,7 @@
  * coded. */
 #include <math.h>
 
+#include "doctor/doctor.h"
 #include "doctor/help.h"
 #include "quant/quant.h"
 
@@ -10,6 +11,8 @@
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
+/* Bytes of a node's host memory a parameter, for its replica: bf16, and a byte of the codec's. */
+#define REPLICA_BYTES 3.0
 #define ECDQ_TEXT "ecdq:step=0.5"
 #define ECDQ_STEP (-4) /* that step, in quarters of an octave */
 
@@ -79,14 +82,12 @@ tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_para
                               .int4_sec = coded_sec(links, n_params, usual_bits(TW_QUANT_INT4), INT4)};
 }
 
-int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS])
+int tw_doctor_steps(const tw_doctor_links_t *links, double n_params, tw_doctor_step_t steps[TW_DOCTOR_STEPS])
 {
-    const tw_doctor_links_t links = tw_doctor_links_of(result);
-    const int n = links.n_nodes < 2 || links.link_Bps <= 0.0 ? 0
-                  : result->n_params > 0.0                   ? 1
-                                                             : TW_DOCTOR_STEPS;
+    const int is_linked = links->n_nodes > 1 && links->link_Bps > 0.0;
+    const int n = !is_linked ? 0 : n_params > 0.0 ? 1 : TW_DOCTOR_STEPS;
     for (int i = 0; i < n; i++) {
-        steps[i] = tw_doctor_step_of(&links, result->n_params > 0.0 ? result->n_params : sizes[i]);
+        steps[i] = tw_doctor_step_of(links, n_params > 0.0 ? n_params : sizes[i]);
     }
     return n;
 }
@@ -140,12 +141,12 @@ static void print_advice(const tw_doctor_step_t *step)
     }
 }
 
-void tw_doctor_print_help(const tw_doctor_result_t *result)
+void tw_doctor_print_help(const tw_doctor_links_t *links, double n_params)
 {
     tw_doctor_step_t steps[TW_DOCTOR_STEPS];
-    const int n = tw_doctor_steps(result, steps);
+    const int n = tw_doctor_steps(links, n_params, steps);
     if (n == 0) {
-        printf("thinwire: %s\n", result->n_nodes < 2
+        printf("thinwire: %s\n", links->n_nodes < 2
                                      ? "one node: no byte crosses a network, and it will not help you"
                                      : "not all links carry anything: first what stands above");
         return;
@@ -153,21 +154,67 @@ void tw_doctor_print_help(const tw_doctor_result_t *result)
     print_advice(n > 1 ? &steps[1] : &steps[0]);
 }
 
-void tw_doctor_print_steps(const tw_doctor_result_t *result)
+void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params)
 {
     tw_doctor_step_t steps[TW_DOCTOR_STEPS];
-    const int n = tw_doctor_steps(result, steps);
+    const int n = tw_doctor_steps(links, n_params, steps);
     if (n > 0) {
         print_table(steps, n);
     }
+}
+
+/** Print what is assumed, and what a model's step sends and keeps, in decimal units. */
+static void print_cluster(const tw_doctor_links_t *links, double n_params)
+{
+    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
+    const double coded_bits = usual_bits(TW_QUANT_DELTA) + usual_bits(TW_QUANT_LOSSLESS);
+    printf("nodes: %d, ranks on each: %d, links: %.4g Gb/s each way; a core of this machine encodes %.2f "
+           "GB/s of gradients\nwithout loss, ",
+           links->n_nodes, links->ranks_per_node, links->link_Bps * 8 / 1e9,
+           links->encode_Bps[LOSSLESS] / 1e9);
+    printf("%.2f with " ECDQ_TEXT ", %.2f with int4\n", links->encode_Bps[ECDQ] / 1e9,
+           links->encode_Bps[INT4] / 1e9);
+    if (n_params > 0.0) {
+        printf(
+            "in a step a node sends %.4g GB plain, %.4g GB with TW_FSDP=1, which keeps %.4g GB of weights in "
+            "its host memory\n",
+            n_params * PLAIN_BITS / 8e9 * elsewhere, n_params * coded_bits / 8e9 * elsewhere,
+            n_params * REPLICA_BYTES / 1e9);
+    }
+}
+
+tw_status_t tw_doctor_plan(const tw_doctor_cluster_t *cluster)
+{
+    TW_FAIL_IF(cluster->n_nodes < 1 || cluster->n_nodes > TW_DOCTOR_NODES_MAX, TW_ERR_INVALID,
+               "doctor: n_nodes %d: 1 to %d", cluster->n_nodes, TW_DOCTOR_NODES_MAX);
+    TW_FAIL_IF(cluster->ranks_per_node < 1 || cluster->ranks_per_node > TW_DOCTOR_NODES_MAX, TW_ERR_INVALID,
+               "doctor: ranks_per_node %d: 1 to %d", cluster->ranks_per_node, TW_DOCTOR_NODES_MAX);
+    TW_FAIL_IF(!(cluster->link_bps > 0.0) || isinf(cluster->link_bps), TW_ERR_INVALID,
+               "doctor: link_bps %g: more than 0", cluster->link_bps);
+    TW_FAIL_IF(!(cluster->n_params >= 0.0) || cluster->n_params > TW_DOCTOR_PARAMS_MAX, TW_ERR_INVALID,
+               "doctor: n_params %g: 0 to %g", cluster->n_params, TW_DOCTOR_PARAMS_MAX);
+    tw_doctor_facts_t facts = {0};
+    TW_TRY(tw_doctor_codecs_measure(&facts));
+    tw_doctor_links_t links = {.n_nodes = cluster->n_nodes,
+                               .ranks_per_node = cluster->ranks_per_node,
+                               .link_Bps = cluster->link_bps / 8};
+    for (int c = 0; c < TW_DOCTOR_CODECS; c++) {
+        links.encode_Bps[c] = 1e9 * facts.encode_GBps[c];
+    }
+    print_cluster(&links, cluster->n_params);
+    tw_doctor_print_steps(&links, cluster->n_params);
+    tw_doctor_print_help(&links, cluster->n_params);
+    TW_FAIL_IF(fflush(stdout) != 0, TW_ERR_IO, "doctor: cannot write to stdout");
+    return TW_OK;
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i)
 {
+    const tw_doctor_links_t links = tw_doctor_links_of(result);
     tw_doctor_step_t steps[TW_DOCTOR_STEPS];
-    (void)tw_doctor_steps(result, steps);
+    (void)tw_doctor_steps(&links, result->n_params, steps);
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "params", steps[i].n_params, "plain_sec",
                      steps[i].plain_sec, "lossless_sec", steps[i].lossless_sec, "ecdq_sec", steps[i].ecdq_sec,
                      "int4_sec", steps[i].int4_sec);

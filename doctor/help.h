@@ -29,14 +29,14 @@ typedef struct tw_doctor_step {
 tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result);
 /** Estimate a step. links: those of two nodes or more, which carry something. */
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params);
-/** Estimate a step of the model that is asked about, or of models of four sizes. Returns how many; 0: there
- *  is one node, or a link carries nothing. */
-int tw_doctor_steps(const tw_doctor_result_t *result, tw_doctor_step_t steps[TW_DOCTOR_STEPS]);
+/** Estimate a step of a model of so many parameters, or for 0 of models of four sizes. Returns how many; 0:
+ *  there is one node, or a link carries nothing. */
+int tw_doctor_steps(const tw_doctor_links_t *links, double n_params, tw_doctor_step_t steps[TW_DOCTOR_STEPS]);
 
-/** Print all steps as a table. */
-void tw_doctor_print_steps(const tw_doctor_result_t *result);
+/** Print all these steps as a table. */
+void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params);
 /** Print the report's last line. */
-void tw_doctor_print_help(const tw_doctor_result_t *result);
+void tw_doctor_print_help(const tw_doctor_links_t *links, double n_params);
 /** Step i as JSON. */
 json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i);
 /** The cluster as a case of the planner's (plan --cluster), whose flags say the rest. i: 0. */

@@ -163,6 +163,7 @@ static void usual_line(const tw_doctor_result_t *result, char *line)
 void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings)
 {
     char what[LINE_BYTES], why[LINE_BYTES], change[LINE_BYTES];
+    const tw_doctor_links_t links = tw_doctor_links_of(result);
     print_ranks(result);
     print_nodes(result);
     if (result->n_flows > 0) {
@@ -171,7 +172,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
     } else {
         printf("links: one node, so there are none\n");
     }
-    tw_doctor_print_steps(result);
+    tw_doctor_print_steps(&links, result->n_params);
     for (int i = 3; i < findings->n; i++) {
         printf("also: %s: %s: %s\n", findings->list[i].what, findings->list[i].why, findings->list[i].change);
     }
@@ -184,7 +185,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
         snprintf(change, sizeof(change), "nothing");
     }
     printf("slow: %s\nwhy: %s\nchange: %s\n", what, why, change);
-    tw_doctor_print_help(result);
+    tw_doctor_print_help(&links, result->n_params);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -296,8 +297,9 @@ static int write_findings(FILE *out, const tw_doctor_findings_t *findings)
 tw_status_t tw_doctor_write_json(const tw_doctor_result_t *result, const tw_doctor_findings_t *findings,
                                  FILE *out, const char *path)
 {
+    const tw_doctor_links_t links = tw_doctor_links_of(result);
     tw_doctor_step_t steps[TW_DOCTOR_STEPS];
-    const int n_steps = tw_doctor_steps(result, steps);
+    const int n_steps = tw_doctor_steps(&links, result->n_params, steps);
     const int written = write_head(out, result) && write_findings(out, findings) &&
                         write_list(out, "cases", result, n_steps > 0, tw_doctor_case_json) &&
                         write_list(out, "steps", result, n_steps, tw_doctor_step_json) &&

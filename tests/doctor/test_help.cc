@@ -51,8 +51,9 @@ class Help : public tw::Fixture
     static std::string said(const tw_doctor_result_t &result)
     {
         ::testing::internal::CaptureStdout();
-        tw_doctor_print_steps(&result);
-        tw_doctor_print_help(&result);
+        const tw_doctor_links_t links = tw_doctor_links_of(&result);
+        tw_doctor_print_steps(&links, result.n_params);
+        tw_doctor_print_help(&links, result.n_params);
         fflush(stdout);
         return ::testing::internal::GetCapturedStdout();
     }

@@ -1,4 +1,4 @@
-"""python -m thinwire info | doctor | nccl | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
+"""python -m thinwire info | plan | doctor | nccl | diff OLD NEW -o FILE | patch OLD FILE -o NEW"""
 
 from __future__ import annotations
 
@@ -88,6 +88,16 @@ def _doctor(args: argparse.Namespace) -> int:
     return 0 if library.tw_doctor_run(C.byref(params)) == capi.OK else 1
 
 
+def _plan(args: argparse.Namespace) -> int:
+    switches.set_up_logging()
+    link = C.c_double()
+    if capi.lib().tw_parse_rate(args.link.encode(), C.byref(link)) != capi.OK:
+        raise ValueError("--link %s: no rate such as 10gbit" % args.link)
+    cluster = capi.DoctorCluster(args.nodes, args.ranks_per_node, link, args.params)
+    sys.stdout.flush()
+    return 0 if capi.lib().tw_doctor_plan(C.byref(cluster)) == capi.OK else 1
+
+
 def _seconds(text: str) -> float:
     """Read 60 or 60s."""
     return float(text.removesuffix("s"))
@@ -108,6 +118,19 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser(
         "info", help="versions, devices, what of torch is used, and why something is not")
     info.set_defaults(run=_info)
+    plan = commands.add_parser(
+        "plan", help="whether Thinwire would help, from three numbers and this machine's speed",
+        description="Says what the links take of a step of FSDP or ZeRO-3, plain and with Thinwire, and what "
+        "to type. Links and model are as they are told; how fast codecs are is measured here. The doctor "
+        "measures links, too. Example: python -m thinwire plan --params 7G --nodes 4 --link 10gbit")
+    plan.add_argument("--params", type=_count, default=0.0, metavar="N",
+                      help="parameters of the model, 7e9 or 7G (default: some sizes)")
+    plan.add_argument("--nodes", type=int, required=True, metavar="N", help="nodes of the job")
+    plan.add_argument("--link", required=True, metavar="RATE",
+                      help="what a node's link carries each way: 10gbit, 1gbit, 200mbit")
+    plan.add_argument("--ranks-per-node", type=int, default=1, metavar="N",
+                      help="ranks of a node, each with a core for the codecs (default: 1)")
+    plan.set_defaults(run=_plan)
     doctor = commands.add_parser(
         "doctor", help="what is wrong with a cluster, started on every node by the launcher of the jobs",
         description="Measures every link and reads the settings that matter; rank 0 says in four lines what "

@@ -182,6 +182,12 @@ class DoctorParams(C.Structure):
     _fields_ = _fields("double seconds; int n_streams; text json; double n_params")
 
 
+class DoctorCluster(C.Structure):
+    """tw_doctor_cluster_t"""
+
+    _fields_ = _fields("int n_nodes, ranks_per_node; double link_bps, n_params")
+
+
 # {the C name: its class}
 STRUCTURES = {one.__doc__: one for one in C.Structure.__subclasses__() if one.__module__ == __name__}
 
@@ -243,6 +249,8 @@ _FUNCTIONS = {
     "tw_hpz_kept_test": (C.c_int, _P, _P),
     "tw_hpz_kept_wait": (C.c_int, _P, _P),
     "tw_doctor_run": (C.c_int, _P),
+    "tw_doctor_plan": (C.c_int, _P),
+    "tw_parse_rate": (C.c_int, C.c_char_p, _P),
 }
 TIMEOUT_HINT = ("the limit is the process group's, init_process_group(timeout=...), "
                 "unless TW_COLL_TIMEOUT is set")

@@ -35,6 +35,11 @@ static void print_jobs(void)
     FIELD(tw_doctor_params_t, n_streams);
     FIELD(tw_doctor_params_t, json);
     FIELD(tw_doctor_params_t, n_params);
+    SIZE(tw_doctor_cluster_t);
+    FIELD(tw_doctor_cluster_t, n_nodes);
+    FIELD(tw_doctor_cluster_t, ranks_per_node);
+    FIELD(tw_doctor_cluster_t, link_bps);
+    FIELD(tw_doctor_cluster_t, n_params);
     SIZE(tw_coll_params_t);
     FIELD(tw_coll_params_t, transport);
     FIELD(tw_coll_params_t, ranks);

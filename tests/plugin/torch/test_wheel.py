@@ -134,6 +134,24 @@ def test_doctor_says_what_is_wrong_with_its_input(python):
         assert done.returncode != 0 and said in done.stderr, done.stderr
 
 
+def test_plan_without_torch(python):
+    plan = ["-m", "thinwire", "plan", "--nodes", "4"]
+    slow = run(python, *plan, "--params", "7G", "--link", "1gbit")
+    assert slow.returncode == 0, slow.stderr
+    assert "in a step a node sends 31.5 GB plain, 8.794 GB with TW_FSDP=1, which keeps 21 GB" in slow.stdout
+    assert "takes 252 s on these links, with Thinwire" in slow.stdout and "type TW_FSDP=1" in slow.stdout
+    fast = run(python, *plan, "--ranks-per-node", "8", "--link", "100tbit")
+    assert "it will not help you, plain is as fast" in fast.stdout
+    assert len([line for line in fast.stdout.splitlines() if line.startswith("  ")]) == 5  # four sizes
+    alone = run(python, "-m", "thinwire", "plan", "--nodes", "1", "--link", "1gbit")
+    assert "one node: no byte crosses a network" in alone.stdout
+    for words, said in [(["--link", "fast"], "--link fast: no rate"), (["--link", "0"], "link"),
+                        (["--link", "1gbit", "--ranks-per-node", "0"], "ranks_per_node 0: 1 to"),
+                        (["--link", "1gbit", "--params", "nan"], "n_params")]:
+        done = run(python, *plan, *words)
+        assert done.returncode != 0 and said in done.stderr, done.stderr
+
+
 def test_import_torch_finds_it(python):
     site = next(python.parent.parent.glob("lib/python3*/site-packages"))
     (site / "torch.pth").write_text(str(pathlib.Path(torch.__file__).parent.parent) + "\n")

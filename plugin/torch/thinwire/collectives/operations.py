@@ -196,17 +196,16 @@ def post(together: Sequence[Operation], ranks: Communicator) -> Waitable:
     with spans.shown(span.name):
         posted = [_post(one, ranks) for one in together]
     for one in posted:
-        book.add(together[0].kind, plain_bytes=one.plain, sent_bytes=one.sent, bound_bytes=one.bound,
-                 unquantized=one.reasons)
-    book.add(together[0].kind, calls=1)
+        book.add(together[0].kind, calls=int(one is posted[0]), plain_bytes=one.plain, sent_bytes=one.sent,
+                 bound_bytes=one.bound, unquantized=one.reasons)
     request = posted[0].request if len(posted) == 1 else Requests([one.request for one in posted])
     request.span = span
     return request
 
 
-def _took(request: Waitable, kind: str) -> None:
+def _took(request: Waitable, kind: str, waited_sec: float = 0.0) -> None:
     elapsed_sec = request.take_elapsed()
-    book.add(kind, took_sec=elapsed_sec)
+    book.add(kind, took_sec=elapsed_sec, wait_sec=waited_sec)
     spans.ended(request.span, elapsed_sec)
 
 
@@ -214,8 +213,7 @@ def wait(request: Waitable, kind: str) -> None:
     begin = time.perf_counter()
     with spans.shown("wait for " + request.span.name):
         request.wait()
-    book.add(kind, wait_sec=time.perf_counter() - begin)
-    _took(request, kind)
+    _took(request, kind, time.perf_counter() - begin)
     spans.waited(request.span, begin)
 
 

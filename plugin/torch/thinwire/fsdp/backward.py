@@ -172,7 +172,6 @@ class Call:
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
         """Make `value` the memory of a gradient's shard, once the result is there."""
-        inside.set_local_shard(grad, Pending(value, self._result))
         self._result.then(lambda: inside.set_local_shard(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
@@ -184,6 +183,7 @@ class Call:
         elif isinstance(shard, Pending):
             total = inside.local_shard(before)
             self._result.then(lambda: total.add_(shard.value))
+            inside.set_local_shard(before, Pending(total, self._result))
             self._settle(before, total)
         else:
             inside.local_shard(before).add_(shard)

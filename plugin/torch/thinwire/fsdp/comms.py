@@ -46,6 +46,7 @@ class _Comm:
         self.group, self._rules, self._use = group, rules, use
         self._usual, self._by_name = rules.of(self.variable)
         self._shapes: dict[object, list[Shaped]] = {}
+        self._known: dict[object, list[Shaped]] = {}  # the same, by the parameters
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._steps = itertools.count()
         self._text = "FSDP2 over thinwire: %s" % rules
@@ -345,18 +346,25 @@ class _ReduceScatter(_Comm):
             return self.default.__call__(self, output, input_tensor, group, op, async_op)
         reduction = operations.reduction(op)
         assert reduction is not None, "_carrier() has looked"
-        dtype = output.dtype
-        pieces = self._pieces(self.params, self._sizes(), output.numel(), dtype.itemsize)
-        shaped = self._shape(dtype, pieces, (ranks.world, ranks.rank),
-                             _rank_major(ranks, dtype, output.numel()), ranks.world)
         request = self._post(
-            capi.REDUCE_SCATTER, shaped,
+            capi.REDUCE_SCATTER, self._scattered(output, ranks),
             lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),
             (output, input_tensor), ranks, reduction)
         if ranks.cuda:
             return operations.StreamWork() if async_op else None
         self._wait(request, "reduce-scatter", output_tensor)
         return None
+
+    def _scattered(self, output: torch.Tensor, ranks: Communicator) -> list[Shaped]:
+        """The operations of a reduce-scatter into such a run. The same parameters always have the same
+        sizes and names, so what is known of them is not asked again."""
+        dtype, run, sizes = output.dtype, output.numel(), self._sizes()
+        key = (dtype, run, ranks, *self.params, *sizes)
+        if key not in self._known:
+            pieces = self._pieces(self.params, sizes, run, dtype.itemsize)
+            self._known[key] = self._shape(dtype, pieces, (ranks.world, ranks.rank),
+                                           _rank_major(ranks, dtype, run), ranks.world)
+        return self._known[key]
 
     def _wait(self, request: Waitable, kind: str, result: torch.Tensor) -> None:
         """Wait now, or let the reader of the result wait: FSDP2 drops what is returned to it."""

@@ -188,7 +188,8 @@ class _Book:
         with self.lock:
             tally = self.tallies[kind]
             for name, more in counts.items():
-                setattr(tally, name, getattr(tally, name) + more)
+                if more:
+                    setattr(tally, name, getattr(tally, name) + more)
 
     def lost(self, kind: str, group: str, name: str, sums: tuple[float, float, int, int]) -> Loss:
         """Add one look's sums, in the order of Loss. Returns a copy of the total."""
