@@ -48,7 +48,9 @@ def main():
     library, out = map(pathlib.Path, sys.argv[1:])
     shutil.copy(library, out)
     out.chmod(0o755)
-    subprocess.run(["strip", "--strip-unneeded", str(out)], check=True)
+    is_arm = out.read_bytes()[E_MACHINE : E_MACHINE + 2] == EM_AARCH64
+    strip = "aarch64-linux-gnu-strip" if is_arm and platform.machine() != "aarch64" else "strip"
+    subprocess.run([strip, "--strip-unneeded", str(out)], check=True)
     out.write_bytes(without_paths(bytearray(out.read_bytes())))
 
 

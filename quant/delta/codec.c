@@ -5,6 +5,8 @@ static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
     &tw_delta_avx512.is,
     &tw_delta_avx2.is,
+#elif defined(__aarch64__)
+    &tw_delta_neon.is,
 #endif
     &tw_delta_ref.is,
 };

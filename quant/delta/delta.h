@@ -122,6 +122,8 @@ typedef struct tw_delta_backend {
 extern const tw_delta_backend_t tw_delta_ref;
 #ifdef __x86_64__
 extern const tw_delta_backend_t tw_delta_avx2, tw_delta_avx512;
+#elif defined(__aarch64__)
+extern const tw_delta_backend_t tw_delta_neon;
 #endif
 
 /** What a call checks of its segments; how many elements they have, and whether they have states.

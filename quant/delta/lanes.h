@@ -1,5 +1,5 @@
-/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. entropy/vec_avx2.h or
- *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
+/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. One of entropy/vec_*.h
+ *  comes first. What is left after whole groups of 32 is ref.c's. */
 #pragma once
 
 #include "quant/delta/value.h"
@@ -89,7 +89,7 @@ INLINE void encode_groups(const tw_delta_model_t *model, const tw_delta_run_t *r
     memcpy(lanes, writer->lanes, sizeof(lanes));
     for (size_t i = first; i < n; i += TW_ENTROPY_LANES) {
         uint32_t escapes = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (size_t v = 0; v < VECTORS; v++) {
             size_t at = i + v * WIDTH;
             vec_t old_bits = vec_load16(run->old_values + at), new_bits = vec_load16(run->new_values + at);
@@ -175,7 +175,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
         uint16_t old_values[TW_ENTROPY_LANES]; /* the new ones may go where they lie */
         mask_t wanting[VECTORS];
         belief_t belief[VECTORS];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (size_t v = 0; v < VECTORS; v++) {
             vec_t state = second ? vec_load8(run->state + i + v * WIDTH) : vec_set(0);
             belief[v] = believe(model, vec_load16(run->old_values + i + v * WIDTH), state, second);
@@ -188,7 +188,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
         }
         words -= 2 * n_words;
         const uint8_t *next = words;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (size_t v = 0; v < VECTORS; v++) {
             size_t at = i + v * WIDTH;
             lanes[v] = refill(lanes[v], wanting[v], &next);

@@ -5,6 +5,8 @@ static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
     &tw_ecdq_avx512.is,
     &tw_ecdq_avx2.is,
+#elif defined(__aarch64__)
+    &tw_ecdq_neon.is,
 #endif
     &tw_ecdq_ref.is,
 };

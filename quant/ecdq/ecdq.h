@@ -84,6 +84,8 @@ typedef struct tw_ecdq_backend {
 extern const tw_ecdq_backend_t tw_ecdq_ref;
 #ifdef __x86_64__
 extern const tw_ecdq_backend_t tw_ecdq_avx2, tw_ecdq_avx512;
+#elif defined(__aarch64__)
+extern const tw_ecdq_backend_t tw_ecdq_neon;
 #endif
 
 /** A codec. */

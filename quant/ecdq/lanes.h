@@ -1,5 +1,5 @@
-/** A block's symbols, one vector of lanes at a time: the same steps as ref.c. entropy/vec_avx2.h or
- *  entropy/vec_avx512.h comes first. What is left after whole groups of 32 is ref.c's. */
+/** A block's symbols, one vector of lanes at a time: the same steps as ref.c. One of entropy/vec_*.h
+ *  comes first. What is left after whole groups of 32 is ref.c's. */
 #pragma once
 
 #include "quant/arithmetic/philox.h"
@@ -54,7 +54,7 @@ static void ecdq_lanes_encode(const uint64_t *table, const uint8_t *symbols, siz
     size_t whole = n - n % TW_ENTROPY_LANES;
     memcpy(lanes, writer->lanes, sizeof(lanes));
     for (size_t i = 0; i < whole; i += TW_ENTROPY_LANES) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (size_t v = 0; v < VECTORS; v++) {
             vec_t reciprocal, entry = vec_gather_pair(table, vec_load8(symbols + i + v * WIDTH), &reciprocal);
             lanes[v] = push_symbol(lanes[v], entry, reciprocal, &words);
@@ -73,7 +73,7 @@ static int decode_groups(const uint32_t *table, const uint16_t *expected, size_t
     memcpy(lanes, reader->lanes, sizeof(lanes));
     for (size_t i = n; i > 0;) {
         i -= TW_ENTROPY_LANES;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (size_t v = 0; v < VECTORS; v++) {
             size_t at = i + v * WIDTH;
             vec_t of_class =

@@ -1,4 +1,4 @@
-/** The steps of a coder, one vector of lanes at a time. vec_avx2.h or vec_avx512.h comes first: it defines
+/** The steps of a coder, one vector of lanes at a time. One of vec_*.h comes first: it defines
  *  WIDTH, vec_t, mask_t and the operations. */
 #pragma once
 
@@ -81,7 +81,7 @@ INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
 {
     mask_t wanting[VECTORS];
     uint32_t n_words = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (size_t v = 0; v < VECTORS; v++) {
         wanting[v] = wanting_of(lanes[v]);
         n_words += (uint32_t)__builtin_popcount(mask_bits(wanting[v]));
@@ -91,7 +91,7 @@ INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
     }
     *words -= 2 * n_words;
     const uint8_t *next = *words;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (size_t v = 0; v < VECTORS; v++) {
         lanes[v] = refill(lanes[v], wanting[v], &next);
     }

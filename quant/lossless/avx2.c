@@ -31,6 +31,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
     }
 }
 
+#include "quant/lossless/heads_avx2.h"
 #include "quant/lossless/lanes.h"
 
-const tw_lossless_backend_t tw_lossless_avx2 = {.is = VEC_BACKEND, LANES};
+const tw_lossless_backend_t tw_lossless_avx2 = {.is = VEC_BACKEND, HEADS, LANES};

@@ -64,6 +64,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
     reciprocals[1] = _mm512_unpackhi_epi16(c, d);
 }
 
+#include "quant/lossless/heads_avx2.h"
 #include "quant/lossless/lanes.h"
 
-const tw_lossless_backend_t tw_lossless_avx512 = {.is = VEC_BACKEND, LANES};
+const tw_lossless_backend_t tw_lossless_avx512 = {.is = VEC_BACKEND, HEADS, LANES};

@@ -5,6 +5,8 @@ static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
     &tw_lossless_avx512.is,
     &tw_lossless_avx2.is,
+#elif defined(__aarch64__)
+    &tw_lossless_neon.is,
 #endif
     &tw_lossless_ref.is,
 };

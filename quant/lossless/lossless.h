@@ -267,6 +267,8 @@ typedef struct tw_lossless_backend {
 extern const tw_lossless_backend_t tw_lossless_ref;
 #ifdef __x86_64__
 extern const tw_lossless_backend_t tw_lossless_avx2, tw_lossless_avx512;
+#elif defined(__aarch64__)
+extern const tw_lossless_backend_t tw_lossless_neon;
 #endif
 
 struct tw_quant_lossless {

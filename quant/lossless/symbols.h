@@ -1,5 +1,5 @@
-/** Elements' symbols, a vector of 16-bit elements at a time. entropy/vec_avx2.h or entropy/vec_avx512.h comes
- *  first. */
+/** Elements' symbols, a vector of 16-bit elements at a time. One of entropy/vec_*.h
+ *  comes first. */
 #pragma once
 
 #include "quant/entropy/lanes.h"
