@@ -3,6 +3,7 @@
 debuggers need, and without folders of that machine to look for libraries in (DT_RUNPATH, DT_RPATH)."""
 
 import pathlib
+import platform
 import shutil
 import struct
 import subprocess
@@ -12,6 +13,7 @@ HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 PROGRAM = struct.Struct("<IIQQQQQQ")
 ENTRY = struct.Struct("<qQ")
 PT_LOAD, PT_DYNAMIC = 1, 2
+E_MACHINE, EM_AARCH64 = 18, b"\xb7\0"
 DT_NULL, DT_STRTAB, DT_RPATH, DT_RUNPATH = 0, 5, 15, 29
 
 

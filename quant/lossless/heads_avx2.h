@@ -168,6 +168,6 @@ static void lanes_unpack_tails(const uint8_t *planes, size_t n, uint16_t *tails)
     tw_lossless_ref.unpack_tails(planes, n - whole, tails + whole);
 }
 
-#define HEADS                                                                                   \
-    .sum = lanes_sum, .deviation = lanes_deviation, .bins = lanes_bins, .pack = lanes_pack,     \
+#define HEADS                                                                               \
+    .sum = lanes_sum, .deviation = lanes_deviation, .bins = lanes_bins, .pack = lanes_pack, \
     .unpack = lanes_unpack, .pack_tails = lanes_pack_tails, .unpack_tails = lanes_unpack_tails

@@ -239,6 +239,6 @@ static uint32_t lanes_check(const uint8_t *words, size_t n, size_t first)
     return total(sum) + loops_check(words + 2 * whole, n - whole, first + whole);
 }
 
-#define LANES                                                                               \
-    LOOPS, .encode = lanes_encode, .check = lanes_check, .decode = lanes_decode,            \
+#define LANES                                                                    \
+    LOOPS, .encode = lanes_encode, .check = lanes_check, .decode = lanes_decode, \
            .encode_tails = lanes_encode_tails, .decode_tails = lanes_decode_tails

@@ -34,7 +34,10 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 #define ELEMENT(k) ((k) < 28 ? 12 + (k) / 7 : 0)
 #define BIT(k) ((k) < 28 ? 1 << (k) % 7 : 0)
 #define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)
-#define EACH16(f, k) {EACH4(f, k), EACH4(f, (k) + 4), EACH4(f, (k) + 8), EACH4(f, (k) + 12)}
+#define EACH16(f, k)                                                          \
+    {                                                                         \
+        EACH4(f, k), EACH4(f, (k) + 4), EACH4(f, (k) + 8), EACH4(f, (k) + 12) \
+    }
 
 static const uint8x16_t high_elements[2] = {EACH16(ELEMENT, 0), EACH16(ELEMENT, 16)};
 static const uint8x16_t high_bits[2] = {EACH16(BIT, 0), EACH16(BIT, 16)};
