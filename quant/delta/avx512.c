@@ -62,7 +62,8 @@ INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m
     belief.table = vec16_and(_mm512_srlv_epi16(tables, shift), vec16_set(0xf));
     belief.raw_bits =
         vec16_min(_mm512_subs_epu16(belief.table, vec16_set(7)), vec16_set(TW_DELTA_RAW_BITS_MAX));
-    __m512i size = _mm512_sllv_epi16(vec16_or(vec16_and(code, vec16_set(7)), vec16_set(8)), vec16_shr(code, 3));
+    __m512i size =
+        _mm512_sllv_epi16(vec16_or(vec16_and(code, vec16_set(7)), vec16_set(8)), vec16_shr(code, 3));
     __m512i factor = _mm512_permutexvar_epi16(row, rows->factors);
     size = vec16_sub(size, vec16_set(8));
     /* (product + 64) / 128, of 32 bits, of which 16 count */
@@ -75,7 +76,8 @@ INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m
 INLINE __m256i wide_state_of(__m512i change)
 {
     __m512i size = vec16_add(_mm512_abs_epi16(change), vec16_set(8));
-    __m512i code = wide_of(vec_shr(vec_float(wide_half(size, 0)), 20), vec_shr(vec_float(wide_half(size, 1)), 20));
+    __m512i code =
+        wide_of(vec_shr(vec_float(wide_half(size, 0)), 20), vec_shr(vec_float(wide_half(size, 1)), 20));
     code = vec16_sub(code, vec16_set((127 + 3) << 3));
     __m512i sign = vec16_and(vec16_shr(change, 8), vec16_set(0x80));
     return _mm512_cvtepi16_epi8(vec16_or(code, sign));
@@ -108,8 +110,8 @@ static int decode_wide(const tw_delta_model_t *model, const tw_delta_run_t *run,
         __m512i change = vec16_add(rest, wide.expected);
         change = _mm512_mask_sub_epi16(change, wide.sign, vec_set(0), change);
         __m512i new_bits = wide_order(vec16_add(wide_order(old_bits), change));
-        check = vec_add(check, vec_add(check_of(i, wide_half(new_bits, 0)),
-                                       check_of(i + WIDTH, wide_half(new_bits, 1))));
+        check = vec_add(
+            check, vec_add(check_of(i, wide_half(new_bits, 0)), check_of(i + WIDTH, wide_half(new_bits, 1))));
         vec16_store(run->new_values + i, new_bits);
         _mm256_storeu_si256((__m256i *)(run->state + i), wide_state_of(change));
         if (__builtin_expect(escapes != 0, 0)) {
