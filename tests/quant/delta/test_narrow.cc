@@ -17,7 +17,8 @@ namespace
 using Bytes = std::vector<uint8_t>;
 
 constexpr size_t chunk = TW_DELTA8_CHUNK_ELEMS;
-const size_t lengths[] = {0, 1, 31, 1023, 1024, 1025, 65536, 65537, chunk - 1, chunk, chunk + 1, 2 * chunk + 77};
+const size_t lengths[] = {0,     1,     31,        1023,  1024,      1025,
+                          65536, 65537, chunk - 1, chunk, chunk + 1, 2 * chunk + 77};
 
 std::vector<std::string> backends()
 {
@@ -67,9 +68,10 @@ Step make_step(Change change, size_t n, int format = e4m3, double rate = 0.03)
         const bool any = change == Change::random || (change == Change::mixed && i / chunk % 2 == 0) ||
                          (change == Change::rare && random() % 1000 == 0);
         step.old_codes[i] = any ? uint8_t(random()) : code_of(format, scale * weight);
-        step.new_codes[i] = any                                                 ? uint8_t(random())
-                            : change == Change::none || change == Change::rare ? step.old_codes[i]
-                                                                               : code_of(format, scale * moved);
+        step.new_codes[i] = any ? uint8_t(random())
+                            : change == Change::none || change == Change::rare
+                                ? step.old_codes[i]
+                                : code_of(format, scale * moved);
     }
     return step;
 }
@@ -213,7 +215,8 @@ TEST_F(DeltaNarrow, HowTheElementsAreCutMakesNoDifference)
         std::vector<tw_quant_delta_segment_t> segments;
         size_t at = 0, bytes = 0;
         for (size_t size : {size_t(0), size_t(1), chunk - 7, size_t(0), size_t(9), size_t(497), size_t(0)}) {
-            segments.push_back({replica.data() + at, step.new_codes.data() + at, replica.data() + at, nullptr, size});
+            segments.push_back(
+                {replica.data() + at, step.new_codes.data() + at, replica.data() + at, nullptr, size});
             at += size;
         }
         ASSERT_EQ(at, n);
@@ -222,8 +225,9 @@ TEST_F(DeltaNarrow, HowTheElementsAreCutMakesNoDifference)
                   TW_OK);
         message.resize(bytes);
         EXPECT_EQ(message, expected) << backend;
-        ASSERT_EQ(tw_quant_delta8_decode(codec.delta(), segments.data(), segments.size(), message.data(), bytes),
-                  TW_OK);
+        ASSERT_EQ(
+            tw_quant_delta8_decode(codec.delta(), segments.data(), segments.size(), message.data(), bytes),
+            TW_OK);
         EXPECT_EQ(replica, step.new_codes) << backend;
     }
 }
