@@ -36,16 +36,21 @@
  *  lanes). The previous message's tables would save 300 bytes and make messages depend on each other.
  *
  *  Message of 8 bits: u8 magic, u8 version, u16 zero, u32 bytes of the message, u32 n, u32 a checksum of the
- *  new elements; then chunks of 262,144 elements (the last may be short), each a message as above, or RAW and
- *  u8[elements] new ones. In a chunk's message an element's old value is (magnitude / 4 + 2) * 128, and its
- *  new value as much more as the element has changed, -0 lying between 0 and the least negative one: what has
- *  come of a sign and a magnitude is a bf16 whose exponent is the element's, with 5 bits (all of e5m2's,
- *  and e4m3's with a bit of its mantissa), and a change in units in the last place.
+ *  new elements; then chunks of 262,144 elements (the last may be short). A chunk is
+ *    a message as above, of changes: an element's old value is (magnitude / 4 + 2) * 128, and its new value as
+ *    much more as the element has changed, -0 lying between 0 and the least negative one. To the codec that is
+ *    a bf16 whose exponent is the upper 5 bits of the element's magnitude (all of e5m2's exponent, and e4m3's
+ *    with a bit of its mantissa), and a change in units in the last place;
+ *    or RANKED, u8[32] the magnitudes' upper 5 bits, the most frequent ones first, and a message as above of
+ *    the elements themselves: old values are 256, z is the place in that list, then the magnitude's lower 2
+ *    bits, then the sign;
+ *    or RAW, u8[elements] new ones.
  *
  *  Why so: modelled weights (a normal matrix, AdamW at 1e-5 / 1e-4 / 6e-4) take 0.09 / 0.39 / 1.15 bits in
  *  e4m3 and 0.06 / 0.25 / 0.78 in e5m2; the entropy under the element's size is 0.07 / 0.36 / 1.10 and 0.04 /
  *  0.23 / 0.74. Without the exponent it would be 0.14 / 0.56 / 1.57 in e4m3; a second context would save 2 %
- *  at 1e-4 and 5 % at 6e-4, and cost as much memory as the weights.
+ *  at 1e-4 and 5 % at 6e-4, and cost as much memory as the weights. Ranked, these weights take 6.5 bits in
+ *  e4m3 and 5.6 in e5m2; the entropy is 6.47 and 5.49.
  */
 #pragma once
 
@@ -61,7 +66,9 @@ TW_C_BEGIN
 
 #define TW_DELTA8_MAGIC 0xd8
 #define TW_DELTA8_VERSION 1
-#define TW_DELTA8_RAW 0 /**< a chunk that is not coded begins so; others begin with MAGIC */
+#define TW_DELTA8_RAW 0    /**< a chunk that is not coded begins so; one of changes begins with MAGIC */
+#define TW_DELTA8_RANKED 1 /**< one that needs no old elements */
+#define TW_DELTA8_CLASSES 32
 
 #define TW_DELTA_BLOCK_ELEMS 65536
 #define TW_DELTA8_CHUNK_ELEMS ((size_t)4 * TW_DELTA_BLOCK_ELEMS)

@@ -6,6 +6,7 @@
 
 #define CHUNK_ELEMS TW_DELTA8_CHUNK_ELEMS
 #define ELEMS_MAX (2 * TW_DELTA_ELEMS_MAX)
+#define RANKED_OLD_VALUE 0x100
 
 struct tw_delta_narrow {
     uint8_t old_codes[CHUNK_ELEMS], new_codes[CHUNK_ELEMS];
@@ -27,12 +28,12 @@ static uint16_t narrow_value(uint8_t old_code)
     return (uint16_t)(((old_code & 0x7c) << 5) + 0x100);
 }
 
-static void widen_old(struct tw_delta_narrow *narrow, size_t n)
+static void widen_old(struct tw_delta_narrow *narrow, size_t n, int is_ranked)
 {
     const uint8_t *restrict old_codes = narrow->old_codes;
     uint16_t *restrict old_values = narrow->old_values;
     for (size_t i = 0; i < n; i++) {
-        old_values[i] = narrow_value(old_codes[i]);
+        old_values[i] = is_ranked ? RANKED_OLD_VALUE : narrow_value(old_codes[i]);
     }
 }
 
@@ -58,6 +59,46 @@ static void take_back(struct tw_delta_narrow *narrow, size_t n)
     }
 }
 
+/* ---- elements by themselves ---------------------------------------------------------------------------- */
+
+/** List the classes of magnitudes, the most frequent one first. */
+static void rank_classes(const uint8_t *codes, size_t n, uint8_t *classes)
+{
+    size_t counts[TW_DELTA8_CLASSES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        counts[(codes[i] & 0x7f) >> 2]++;
+    }
+    for (size_t class = 0; class < TW_DELTA8_CLASSES; class ++) {
+        size_t rank = class;
+        for (; rank > 0 && counts[classes[rank - 1]] < counts[class]; rank--) {
+            classes[rank] = classes[rank - 1];
+        }
+        classes[rank] = (uint8_t) class;
+    }
+}
+
+static void widen_ranked(struct tw_delta_narrow *narrow, size_t n, const uint8_t *classes)
+{
+    uint8_t z_of[TW_DELTA8_CLASSES];
+    for (size_t rank = 0; rank < TW_DELTA8_CLASSES; rank++) {
+        z_of[classes[rank]] = (uint8_t)(rank << 3);
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint8_t code = narrow->new_codes[i];
+        uint32_t z = z_of[(code & 0x7f) >> 2] | (uint32_t)(code & 3) << 1 | code >> 7;
+        narrow->new_values[i] = (uint16_t)(RANKED_OLD_VALUE + tw_delta_unzigzag((uint16_t)z));
+    }
+}
+
+static void take_back_ranked(struct tw_delta_narrow *narrow, size_t n, const uint8_t *classes)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t z = tw_delta_zigzag((int16_t)(narrow->new_values[i] - RANKED_OLD_VALUE));
+        uint32_t class = classes[(z >> 3) % TW_DELTA8_CLASSES];
+        narrow->new_codes[i] = (uint8_t)(z << 7 | class << 2 | (z >> 1 & 3));
+    }
+}
+
 /* ---- both directions ----------------------------------------------------------------------------------- */
 
 /** Copy the next n codes: old ones from the segments, new ones from them when encoding; when decoding, new
@@ -68,8 +109,10 @@ static void copy_codes(tw_delta_cursor_t *cursor, size_t n, uint8_t *old_codes, 
     for (size_t done = 0; done < n;) {
         const tw_quant_delta_segment_t *segment = cursor->segment;
         size_t left = segment->n_elems - cursor->at, run = left < n - done ? left : n - done;
-        if (run > 0 && old_codes) {
+        if (run > 0 && old_codes && segment->base) {
             memcpy(old_codes + done, (const uint8_t *)segment->base + cursor->at, run);
+        } else if (old_codes) {
+            memset(old_codes + done, 0, run);
         }
         if (run > 0 && new_codes && encoding) {
             memcpy(new_codes + done, (const uint8_t *)segment->src + cursor->at, run);
@@ -89,11 +132,11 @@ static tw_status_t narrow_begin(tw_quant_delta_t *delta, const char *operation,
     *n_elems = 0;
     for (size_t s = 0; s < n_segments; s++) {
         const tw_quant_delta_segment_t *segment = &segments[s];
-        int is_whole = segment->base && (encoding ? segment->src : segment->dst) && !segment->state;
-        TW_FAIL_IF(segment->n_elems > 0 && (!is_whole || segment->n_elems > ELEMS_MAX - *n_elems),
-                   TW_ERR_INVALID,
-                   "quant: %s: segment %zu has a NULL pointer or a state, or there are more than %zu elements",
-                   operation, s, ELEMS_MAX);
+        int is_whole = (encoding ? segment->src : segment->dst) && !segment->state;
+        TW_FAIL_IF(
+            segment->n_elems > 0 && (!is_whole || segment->n_elems > ELEMS_MAX - *n_elems), TW_ERR_INVALID,
+            "quant: %s: segment %zu has a NULL pointer or a state, or there are more than %zu elements",
+            operation, s, ELEMS_MAX);
         *n_elems += segment->n_elems;
     }
     if (!delta->narrow) {
@@ -117,24 +160,45 @@ size_t tw_quant_delta8_bound_bytes(size_t n_elems)
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
+/** Encode a chunk into the codec's memory: its changes, or with `classes` its new elements. */
+static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *classes, size_t *bytes)
 {
     struct tw_delta_narrow *narrow = delta->narrow;
     const tw_quant_delta_segment_t segment = {
         .base = narrow->old_values, .src = narrow->new_values, .n_elems = n};
-    size_t bytes;
-
-    widen_old(narrow, n);
-    widen_new(narrow, n);
-    TW_TRY(tw_quant_delta_encode(delta, &segment, 1, narrow->message, sizeof(narrow->message), &bytes));
-    if (bytes <= n) {
-        memcpy(*at, narrow->message, bytes);
-        *at += bytes;
+    widen_old(narrow, n, classes != NULL);
+    if (classes) {
+        widen_ranked(narrow, n, classes);
     } else {
-        *(*at)++ = TW_DELTA8_RAW;
-        memcpy(*at, narrow->new_codes, n);
-        *at += n;
+        widen_new(narrow, n);
     }
+    return tw_quant_delta_encode(delta, &segment, 1, narrow->message, sizeof(narrow->message), bytes);
+}
+
+/** Append a chunk in its shortest form; *at: where, and then what is behind it. */
+static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
+{
+    uint8_t head[1 + TW_DELTA8_CLASSES] = {TW_DELTA8_RANKED}, *classes = head + 1;
+    size_t bytes, head_bytes = 0;
+    TW_TRY(encode_chunk(delta, n, NULL, &bytes));
+    if (bytes > n - n / 4) { /* elements by themselves seldom take more */
+        size_t changes = bytes;
+        rank_classes(delta->narrow->new_codes, n, classes);
+        TW_TRY(encode_chunk(delta, n, classes, &bytes));
+        head_bytes = sizeof(head);
+        if (changes <= head_bytes + bytes) {
+            head_bytes = 0;
+            TW_TRY(encode_chunk(delta, n, NULL, &bytes));
+        }
+    }
+    const uint8_t *body = delta->narrow->message;
+    if (head_bytes + bytes > n) {
+        head[0] = TW_DELTA8_RAW;
+        head_bytes = 1, bytes = n, body = delta->narrow->new_codes;
+    }
+    memcpy(*at, head, head_bytes);
+    memcpy(*at + head_bytes, body, bytes);
+    *at += head_bytes + bytes;
     return TW_OK;
 }
 
@@ -191,21 +255,26 @@ static tw_status_t narrow_decode_chunk(tw_quant_delta_t *delta, size_t n, const 
     struct tw_delta_narrow *narrow = delta->narrow;
     const tw_quant_delta_segment_t segment = {
         .base = narrow->old_values, .dst = narrow->new_values, .n_elems = n};
-    tw_delta_header_t header = {0};
-    int is_raw = left > 0 && *at == TW_DELTA8_RAW;
-
-    if (!is_raw && left >= sizeof(header)) {
-        memcpy(&header, at, sizeof(header));
+    int is_raw = left > 0 && *at == TW_DELTA8_RAW, is_ranked = left > 0 && *at == TW_DELTA8_RANKED;
+    size_t head_bytes = is_raw ? 1 : is_ranked ? 1 + TW_DELTA8_CLASSES : 0, bytes = is_raw ? n : 0;
+    tw_delta_header_t header;
+    if (!is_raw && left >= head_bytes + sizeof(header)) {
+        memcpy(&header, at + head_bytes, sizeof(header));
+        bytes = header.bytes;
     }
-    *used = is_raw ? 1 + n : header.bytes;
-    TW_FAIL_IF(*used == 0 || *used > left, TW_ERR_FORMAT, "quant: delta8_decode: a chunk is not all there");
+    *used = head_bytes + bytes;
+    TW_FAIL_IF(bytes == 0 || *used > left, TW_ERR_FORMAT, "quant: delta8_decode: a chunk is not all there");
     if (is_raw) {
         memcpy(narrow->new_codes, at + 1, n);
         return TW_OK;
     }
-    widen_old(narrow, n);
-    TW_TRY(tw_quant_delta_decode(delta, &segment, 1, at, *used));
-    take_back(narrow, n);
+    widen_old(narrow, n, is_ranked);
+    TW_TRY(tw_quant_delta_decode(delta, &segment, 1, at + head_bytes, bytes));
+    if (is_ranked) {
+        take_back_ranked(narrow, n, at + 1);
+    } else {
+        take_back(narrow, n);
+    }
     return TW_OK;
 }
 

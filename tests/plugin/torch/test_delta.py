@@ -103,6 +103,10 @@ def test_fp8_comes_back(dtype, n):
         assert len(data) < 0.25 * n
     kept = old.clone()
     assert delta.decode(kept, data, in_place=True) is kept and same(kept, new)
+    alone = delta.encode({}, {"a": new})
+    assert same(delta.decode({}, alone)["a"], new)
+    if n > 5000:
+        assert len(alone) < 0.95 * n
 
 
 @pytest.mark.parametrize("dtype", BYTES, ids=str)

@@ -104,6 +104,16 @@ class Codec
         return dst;
     }
 
+    Bytes encode_alone(const Bytes &codes)
+    {
+        const tw_quant_delta_segment_t segment = {nullptr, codes.data(), nullptr, nullptr, codes.size()};
+        Bytes dst(tw_quant_delta8_bound_bytes(codes.size()));
+        size_t bytes = 0;
+        EXPECT_EQ(tw_quant_delta8_encode(delta_, &segment, 1, dst.data(), dst.size(), &bytes), TW_OK);
+        dst.resize(bytes);
+        return dst;
+    }
+
     tw_status_t decode(const Bytes &old_codes, const Bytes &message, Bytes *new_codes)
     {
         const Bytes exact(message); /* a sanitizer sees what reads beyond it */
@@ -191,6 +201,47 @@ TEST_F(DeltaNarrow, IsNearTheEntropy)
     }
 }
 
+/* Without old elements, or with others that do not matter: near the entropy. */
+TEST_F(DeltaNarrow, ElementsByThemselves)
+{
+    const size_t n = 2 * chunk + 7;
+    for (int format : {e4m3, e5m2}) {
+        const Step step = make_step(Change::none, n, format);
+        std::array<double, 256> counts = {};
+        double bits = 0;
+        for (uint8_t code : step.new_codes) {
+            counts[code]++;
+        }
+        for (double count : counts) {
+            bits -= count ? count * std::log2(count / double(n)) : 0;
+        }
+        const Bytes expected = Codec().encode_alone(step.new_codes);
+        EXPECT_EQ(expected[sizeof(tw_delta8_header_t)], TW_DELTA8_RANKED);
+        EXPECT_LT(8.0 * double(expected.size()), 1.03 * bits) << format;
+        EXPECT_GT(8.0 * double(expected.size()), 0.99 * bits);
+        for (const std::string &backend : backends()) {
+            Codec codec(backend);
+            Bytes got(n);
+            EXPECT_EQ(codec.encode_alone(step.new_codes), expected) << backend;
+            const tw_quant_delta_segment_t segment = {nullptr, nullptr, got.data(), nullptr, n};
+            ASSERT_EQ(tw_quant_delta8_decode(codec.delta(), &segment, 1, expected.data(), expected.size()),
+                      TW_OK);
+            EXPECT_EQ(got, step.new_codes) << backend;
+        }
+        /* weights that are all others */
+        Step loaded = step;
+        loaded.old_codes = make_step(Change::random, n).old_codes;
+        EXPECT_EQ(comes_back(loaded), expected.size());
+    }
+    /* each code once at least */
+    Step all = make_step(Change::none, 3000);
+    for (size_t i = 0; i < 256; i++) {
+        all.new_codes[2 * i] = uint8_t(i);
+    }
+    all.old_codes.assign(3000, 0);
+    EXPECT_LT(comes_back(all), 3000u);
+}
+
 TEST_F(DeltaNarrow, NothingCostsMoreThanPlain)
 {
     for (size_t n : lengths) {
@@ -245,7 +296,6 @@ TEST_F(DeltaNarrow, BadArgumentsAreRefused)
     expect_log("delta8_encode: segment 0 has a NULL pointer or a state");
     for (const tw_quant_delta_segment_t &bad : std::vector<tw_quant_delta_segment_t>{
              {a.data(), nullptr, nullptr, nullptr, 10},
-             {nullptr, b.data(), nullptr, nullptr, 10},
              {a.data(), b.data(), nullptr, state.data(), 10},
              {a.data(), b.data(), nullptr, nullptr, (size_t(1) << 31) + 1}}) {
         EXPECT_EQ(encode(bad, 100), TW_ERR_INVALID);
@@ -302,12 +352,13 @@ TEST_F(DeltaNarrowMessage, EveryFieldIsChecked)
 
 TEST_F(DeltaNarrowMessage, CutMessagesAreRefused)
 {
-    const Bytes raw = codec.encode(make_step(Change::random, n));
+    const Bytes raw = codec.encode(make_step(Change::random, n)), ranked = codec.encode_alone(step.new_codes);
+    ASSERT_EQ(ranked[sizeof(tw_delta8_header_t)], TW_DELTA8_RANKED);
     expect_log("is shorter than its header");
     expect_log("bytes, the message says");
     expect_log("a chunk is not all there");
     allow_log("delta_decode");
-    for (const Bytes &message : {good, raw}) {
+    for (const Bytes &message : {good, raw, ranked}) {
         for (size_t bytes = 0; bytes < message.size(); bytes++) {
             Bytes part(message.begin(), message.begin() + long(bytes));
             ASSERT_EQ(decode(part), TW_ERR_TRUNCATED) << bytes;

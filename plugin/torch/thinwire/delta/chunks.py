@@ -6,7 +6,8 @@ A chunk has runs of tensors of one type, all with old values or all without. It 
     the payload, of the runs that have changed
 little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless
 codec, without old values; HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower
-16 bits as they are; DELTA8 the library's lossless delta of 8 bits."""
+16 bits as they are; DELTA8 the library's lossless delta of 8 bits,
+with or without old values."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ class Coder:
             found = DELTA, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded])
         elif loaded[0].old and spec.code == capi.FP32:
             found = HALVES, self._encode_halves(loaded)
-        elif loaded[0].old and spec.itemsize == 1:
+        elif spec.itemsize == 1:
             found = DELTA8, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded],
                                                "8")
         if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
@@ -138,7 +139,7 @@ class Coder:
 
     def _encode_delta(self, triples: list[tuple[int, int, int]], width: str = "") -> bytes:
         """Encode (old, new, n) of 16-bit values. The codec sees bits alone: it serves fp16 and halves of
-        fp32, too. width "8": of values of 8 bits, fp8 or others."""
+        fp32, too. width "8": of values of 8 bits, fp8 or others; old may be 0: there are none."""
         segments, library = (capi.DeltaSegment * len(triples))(), capi.lib()
         bound = getattr(library, "tw_quant_delta%s_bound_bytes" % width)(sum(n for _, _, n in triples))
         for segment, (old, new, n) in zip(segments, triples):
@@ -216,10 +217,11 @@ class Coder:
                 C.memmove(values.new, payload[offset : offset + values.run.n_bytes], values.run.n_bytes)
                 offset += values.run.n_bytes
         elif written.form in (DELTA, DELTA8):
-            _expect(bool(loaded[0].old) and loaded[0].run.spec.itemsize == (2 if written.form == DELTA else 1),
-                    name)
+            width = "8" if written.form == DELTA8 else ""
+            _expect(loaded[0].run.spec.itemsize == 1 if width
+                    else bool(loaded[0].old) and loaded[0].run.spec.itemsize == 2, name)
             self._decode_delta([(values.old, values.new, values.run.n) for values in loaded], payload, name,
-                               "8" if written.form == DELTA8 else "")
+                               width)
         elif written.form == LOSSLESS:
             _expect(loaded[0].run.spec.code is not None, name)
             self._decode_lossless(loaded, payload)
