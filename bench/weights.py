@@ -166,7 +166,7 @@ def measure(torch, delta, masters, rate, steps, args):
           and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= sizes["pairs_bytes"] / 3))
     return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(),
             "thinwire_bytes": len(message), **sizes, "dtype": args.dtype, "weights_bytes": old.nbytes,
-            "ok": ok,
+            "new_bytes": len(delta.encode({}, {"new": new})), "ok": ok,
             **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9
                for name, found in times.items()}}
 

@@ -11,8 +11,8 @@
  *    from a multiple of 16 bytes on each:
  *    a lossless delta (quant.h) of all bf16 and fp16 in the pieces
  *    a lossless delta of the upper halves of all fp32
- *    the lower halves of all fp32, as they are, and a lossless delta of 8 bits of all other bytes, which may be
- *    fp8 */
+ *    the lower halves of all fp32, as they are, and a lossless delta of 8 bits of all other bytes, which may
+ *    be fp8 */
 #pragma once
 
 #include "hpz/keeper.h"

@@ -68,12 +68,12 @@ static void rank_classes(const uint8_t *codes, size_t n, uint8_t *classes)
     for (size_t i = 0; i < n; i++) {
         counts[(codes[i] & 0x7f) >> 2]++;
     }
-    for (size_t class = 0; class < TW_DELTA8_CLASSES; class ++) {
-        size_t rank = class;
-        for (; rank > 0 && counts[classes[rank - 1]] < counts[class]; rank--) {
+    for (size_t high = 0; high < TW_DELTA8_CLASSES; high++) {
+        size_t rank = high;
+        for (; rank > 0 && counts[classes[rank - 1]] < counts[high]; rank--) {
             classes[rank] = classes[rank - 1];
         }
-        classes[rank] = (uint8_t) class;
+        classes[rank] = (uint8_t)high;
     }
 }
 
@@ -94,8 +94,8 @@ static void take_back_ranked(struct tw_delta_narrow *narrow, size_t n, const uin
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t z = tw_delta_zigzag((int16_t)(narrow->new_values[i] - RANKED_OLD_VALUE));
-        uint32_t class = classes[(z >> 3) % TW_DELTA8_CLASSES];
-        narrow->new_codes[i] = (uint8_t)(z << 7 | class << 2 | (z >> 1 & 3));
+        uint32_t high = classes[(z >> 3) % TW_DELTA8_CLASSES];
+        narrow->new_codes[i] = (uint8_t)(z << 7 | high << 2 | (z >> 1 & 3));
     }
 }
 

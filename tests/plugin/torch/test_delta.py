@@ -136,8 +136,8 @@ RECORDED = base64.b85decode(
 def test_messages_of_before_are_read():
     codes = torch.arange(17, dtype=torch.uint8).view(torch.float8_e4m3fn)
     old = {"a": (torch.arange(40) / 64).bfloat16(), "b": torch.arange(8) / 3, "c": codes[:16]}
-    new = {"a": (torch.arange(40) / 64 + 0.001 * torch.arange(40)).bfloat16(), "b": torch.arange(8) / 3 + 1e-3,
-           "c": codes[1:]}
+    new = {"a": (torch.arange(40) / 64 + 0.001 * torch.arange(40)).bfloat16(),
+           "b": torch.arange(8) / 3 + 1e-3, "c": codes[1:]}
     assert all_same(delta.decode(old, RECORDED), new)
 
 

@@ -1,6 +1,6 @@
-/* Messages of lossless deltas from another rank. The first bytes say how many elements there are, whether they
- * have 8 bits and whether there are states; the rest is the message, its header made right in three of four
- * cases, so that what follows is reached. */
+/* Messages of lossless deltas from another rank. The first bytes say how many elements there are, whether
+ * they have 8 bits and whether there are states; the rest is the message, its header made right in three of
+ * four cases, so that what follows is reached. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
