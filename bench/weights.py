@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Changes of bf16 weights as messages: bytes and GB/s of thinwire.delta beside what others send.
+"""Changes of weights as messages: bytes and GB/s of thinwire.delta beside what others send.
 
-Weights are fp32 masters under AdamW, rounded to bf16; a message has the change of some steps. Beside it: an
-int32 position and a bf16 value for each element that has changed; old XOR new under zstd; gaps between the
-positions under zstd, their bytes apart, with the values, or with changes in units of the last place (ulps);
-and a copy of the weights in memory. GB/s are those of the weights."""
+Weights are fp32 masters under AdamW, rounded to bf16, or to fp8 under an fp32 scale of the tensor that
+follows its largest element; a message has the change of some steps. Beside it: an int32 position and a
+value for each element that has changed; old XOR new under zstd; gaps between the positions under zstd,
+their bytes apart, with the values, or with changes in units of the last place (ulps); and a copy of the
+weights in memory. GB/s are those of the weights."""
 
 import argparse
 import ctypes
@@ -20,6 +21,7 @@ import time
 from with_torch import find_python, unpack_wheel
 
 RATES = (1e-6, 1e-5, 1e-4, 6e-4)
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
 # Updates whose messages promise to be a third of the pairs.
 DENSITY = (0.01, 0.03)
@@ -38,7 +40,7 @@ def parse_args():
     parser.add_argument("--steps", default="1,4", help="of the optimizer between two messages (1,4)")
     parser.add_argument("--rounds", type=int, default=5, help="of times; the median counts (5)")
     parser.add_argument("--threads", type=int, help="of encode and decode (one a core)")
-    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     parser.add_argument("--json", help="append a JSON line for each rate to this file")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -74,6 +76,13 @@ class Masters:
             self.m.lerp_(gradient, 1 - BETAS[0])
             self.v.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
             self.weights.mul_(1 - rate * DECAY).addcdiv_(self.m, self.v.sqrt().add_(EPS), value=-rate)
+
+
+    def rounded(self, dtype):
+        """The weights as others get them."""
+        if dtype.itemsize > 1:
+            return self.weights.to(dtype)
+        return (self.weights * (self.torch.finfo(dtype).max / self.weights.abs().max())).to(dtype)
 
 
 class Zstd:
@@ -138,10 +147,10 @@ def rivals(torch, zstd, before, after):
 
 
 def measure(torch, delta, masters, rate, steps, args):
-    words = torch.int32 if args.dtype == "float32" else torch.int16
-    old = masters.weights.to(getattr(torch, args.dtype))
+    old = masters.rounded(getattr(torch, args.dtype))
+    words = {1: torch.int8, 2: torch.int16, 4: torch.int32}[old.itemsize]
     masters.train(rate, steps)
-    new, times, sizes = masters.weights.to(old.dtype), {}, {}
+    new, times, sizes = masters.rounded(old.dtype), {}, {}
     before, after, target = old.view(words).view(-1), new.view(words).view(-1), torch.empty_like(old)
     others = rivals(torch, Zstd(), before, after)
     for _ in range(args.rounds):
@@ -157,7 +166,7 @@ def measure(torch, delta, masters, rate, steps, args):
           and (not DENSITY[0] <= changed <= DENSITY[1] or len(message) <= sizes["pairs_bytes"] / 3))
     return {"rate": rate, "steps": steps, "changed": changed, "bits": 8 * len(message) / old.numel(),
             "thinwire_bytes": len(message), **sizes, "dtype": args.dtype, "weights_bytes": old.nbytes,
-            "ok": ok,
+            "new_bytes": len(delta.encode({}, {"new": new})), "ok": ok,
             **{name + "_gb_per_sec": old.nbytes / statistics.median(found) / 1e9
                for name, found in times.items()}}
 
@@ -180,7 +189,7 @@ def main():
     torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
     masters, ok = Masters(torch, args.elems), True
     print("# %d weights in %s, %d bytes" % (masters.weights.numel(), args.dtype,
-                                            masters.weights.numel() * (4 if args.dtype == "float32" else 2)))
+                                            masters.weights.numel() * getattr(torch, args.dtype).itemsize))
     print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a "
           "third of the pairs")
     print(HEADER)

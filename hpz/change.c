@@ -29,7 +29,7 @@ struct tw_hpz_change {
 
 /** Lengths of the list and of what follows it in a message. */
 typedef struct sizes {
-    size_t list, halves, uppers, n_words, n_bytes;
+    size_t list, halves, uppers, bytes, n_words, n_bytes;
 } sizes_t;
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
     /* A piece takes, besides its bytes, two numbers in the list, and the rest of an element at both ends. */
     size_t by_piece = 2 * NUMBER_BYTES_MAX + 2 * sizeof(float);
     return form->run_bytes + most_pieces(form) * by_piece + HEAD_BYTES + 3 * ALIGN_BYTES +
-           2 * tw_quant_delta_bound_bytes(0);
+           2 * tw_quant_delta_bound_bytes(0) + tw_quant_delta8_bound_bytes(form->run_bytes) - form->run_bytes;
 }
 
 /* ---- what differs -------------------------------------------------------------------------------------- */
@@ -201,23 +201,25 @@ static size_t change_state_of(const cut_t *cut)
     return cut->field->first_state + (cut->offset - cut->field->offset) / (size_t)cut->field->coding;
 }
 
-/* ---- the two deltas ------------------------------------------------------------------------------------ */
+/* ---- the three deltas ---------------------------------------------------------------------------------- */
 
-/** List all halves as segments of a delta, from the run to `fresh`; NULL: they are decoded in place. */
-static size_t half_segments(const tw_hpz_change_t *change, uint8_t *run, uint8_t *states,
-                            const uint8_t *fresh)
+/** List all halves, or all bytes, as segments of a delta, from the run to `fresh`; NULL: they are decoded in
+ *  place. */
+static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding, uint8_t *run,
+                           uint8_t *states, const uint8_t *fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
     size_t n = 0;
 
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
-        if (cut->field->coding == TW_HPZ_AS_HALF) {
-            segments[n++] = (tw_quant_delta_segment_t){.base = run + cut->offset,
-                                                       .src = fresh ? fresh + cut->offset : NULL,
-                                                       .dst = run + cut->offset,
-                                                       .state = states + change_state_of(cut),
-                                                       .n_elems = cut->n_bytes / sizeof(uint16_t)};
+        if (cut->field->coding == coding) {
+            segments[n++] = (tw_quant_delta_segment_t){
+                .base = run + cut->offset,
+                .src = fresh ? fresh + cut->offset : NULL,
+                .dst = run + cut->offset,
+                .state = coding == TW_HPZ_AS_HALF ? states + change_state_of(cut) : NULL,
+                .n_elems = cut->n_bytes / (size_t)coding};
         }
     }
     return n;
@@ -307,18 +309,6 @@ static size_t write_list(const tw_hpz_change_t *change, uint8_t *list)
     return (size_t)(at - list);
 }
 
-/** Copy all cuts that are bytes to the message. */
-static void write_bytes(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at)
-{
-    for (size_t i = 0; i < change->n_cuts; i++) {
-        const cut_t *cut = &cuts_of(change)[i];
-        if (cut->field->coding == TW_HPZ_AS_BYTES) {
-            memcpy(at, fresh + cut->offset, cut->n_bytes);
-            at += cut->n_bytes;
-        }
-    }
-}
-
 static tw_status_t encode_segments(tw_hpz_change_t *change, size_t n, uint8_t *dst, size_t room,
                                    size_t *bytes)
 {
@@ -340,17 +330,14 @@ static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *s
     return encode_segments(change, n, at, tw_quant_delta_bound_bytes(n_words), &sizes->uppers);
 }
 
-static uint8_t *change_finish(const tw_hpz_change_t *change, const uint8_t *fresh, uint8_t *at,
-                              const sizes_t *sizes)
+static tw_status_t write_bytes(tw_hpz_change_t *change, uint8_t *run, const uint8_t *fresh, uint8_t *at,
+                               sizes_t *sizes)
 {
-    uint16_t *uppers = (void *)change->new_upper.data;
+    size_t n = run_segments(change, TW_HPZ_AS_BYTES, run, NULL, fresh);
 
-    if (sizes->n_words > 0) {
-        take_words(change, fresh, uppers, at);
-        at += sizes->n_words * sizeof(uint16_t);
-    }
-    write_bytes(change, fresh, at);
-    return at + sizes->n_bytes;
+    return n == 0 ? TW_OK
+                  : tw_quant_delta8_encode(change->delta, (void *)change->segments.data, n, at,
+                                           tw_quant_delta8_bound_bytes(sizes->n_bytes), &sizes->bytes);
 }
 
 static sizes_t change_sizes_of(const tw_hpz_change_t *change)
@@ -367,16 +354,20 @@ static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *sta
 
     sizes.list = write_list(change, message + HEAD_BYTES);
     uint8_t *at = pad(message + HEAD_BYTES + sizes.list, HEAD_BYTES + sizes.list);
-    size_t n = half_segments(change, run, states, fresh);
+    size_t n = run_segments(change, TW_HPZ_AS_HALF, run, states, fresh);
     TW_TRY(encode_segments(change, n, at, half_room, &sizes.halves));
     at = pad(at + sizes.halves, sizes.halves);
     if (sizes.n_words > 0) {
         TW_TRY(write_words(change, run, states, fresh, at, &sizes));
         at = pad(at + sizes.uppers, sizes.uppers);
+        take_words(change, fresh, (void *)change->new_upper.data, at);
+        at += sizes.n_words * sizeof(uint16_t);
     }
-    uint32_t head[HEAD_WORDS] = {(uint32_t)sizes.list, (uint32_t)sizes.halves, (uint32_t)sizes.uppers, 0};
+    TW_TRY(write_bytes(change, run, fresh, at, &sizes));
+    uint32_t head[HEAD_WORDS] = {(uint32_t)sizes.list, (uint32_t)sizes.halves, (uint32_t)sizes.uppers,
+                                 (uint32_t)sizes.bytes};
     memcpy(message, head, sizeof(head));
-    *bytes = (size_t)(change_finish(change, fresh, at, &sizes) - message);
+    *bytes = (size_t)(at + sizes.bytes - message);
     return TW_OK;
 }
 
@@ -463,15 +454,15 @@ static tw_status_t read_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *st
     return TW_OK;
 }
 
-static void change_read_bytes(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *at)
+static tw_status_t change_read_bytes(tw_hpz_change_t *change, uint8_t *run, const uint8_t *at, size_t bytes)
 {
-    for (size_t i = 0; i < change->n_cuts; i++) {
-        const cut_t *cut = &cuts_of(change)[i];
-        if (cut->field->coding == TW_HPZ_AS_BYTES) {
-            memcpy(run + cut->offset, at, cut->n_bytes);
-            at += cut->n_bytes;
-        }
+    size_t n = run_segments(change, TW_HPZ_AS_BYTES, run, NULL, NULL);
+
+    if ((n == 0) != (bytes == 0)) {
+        return TW_ERR_FORMAT;
     }
+    return n == 0 ? TW_OK
+                  : tw_quant_delta8_decode(change->delta, (void *)change->segments.data, n, at, bytes);
 }
 
 /** Decode what follows the list, once that is read and all lengths are right. */
@@ -480,13 +471,14 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
 {
     const uint8_t *at = message + change_aligned(HEAD_BYTES + sizes->list);
 
-    TW_TRY(decode_segments(change, half_segments(change, run, states, NULL), at, sizes->halves));
+    TW_TRY(
+        decode_segments(change, run_segments(change, TW_HPZ_AS_HALF, run, states, NULL), at, sizes->halves));
     at += change_aligned(sizes->halves);
     if (sizes->n_words > 0) {
         TW_TRY(read_words(change, run, states, at, sizes));
     }
-    change_read_bytes(change, run, at + change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t));
-    return TW_OK;
+    at += change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t);
+    return change_read_bytes(change, run, at, sizes->bytes);
 }
 
 /** Read the start of a message: its lengths, and the list into pieces and cuts. TW_ERR_FORMAT (silent): no
@@ -500,7 +492,7 @@ static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t
         return TW_ERR_FORMAT;
     }
     memcpy(head, message, sizeof(head));
-    if (head[0] > bytes - HEAD_BYTES || head[3] != 0) {
+    if (head[0] > bytes - HEAD_BYTES) {
         return TW_ERR_FORMAT;
     }
     TW_TRY(tw_hpz_bytes_need(&change->pieces, most_pieces(form) * sizeof(piece_t)));
@@ -509,9 +501,9 @@ static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t
     }
     TW_TRY(make_cuts(change, form));
     *sizes = change_sizes_of(change);
-    sizes->list = head[0], sizes->halves = head[1], sizes->uppers = head[2];
+    sizes->list = head[0], sizes->halves = head[1], sizes->uppers = head[2], sizes->bytes = head[3];
     size_t expected = change_aligned(HEAD_BYTES + sizes->list) + change_aligned(sizes->halves) +
-                      change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t) + sizes->n_bytes;
+                      change_aligned(sizes->uppers) + sizes->n_words * sizeof(uint16_t) + sizes->bytes;
     return expected == bytes ? TW_OK : TW_ERR_FORMAT;
 }
 

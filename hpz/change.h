@@ -5,13 +5,14 @@
  *  element.
  *
  *  Message, little-endian:
- *    u32 bytes of the list of pieces, u32 bytes of the first delta, u32 bytes of the second, u32 zero
+ *    u32 bytes of the list of pieces, u32 bytes of the first delta, of the second, of the third
  *    the list: for each piece its distance from the end of the one before, and its length, in steps: 7 bits
  *    a byte, low first, the high bit set on all but the last
  *    from a multiple of 16 bytes on each:
  *    a lossless delta (quant.h) of all bf16 and fp16 in the pieces
  *    a lossless delta of the upper halves of all fp32
- *    the lower halves of all fp32, then all other bytes, as they are */
+ *    the lower halves of all fp32, as they are, and a lossless delta of 8 bits of all other bytes, which may
+ *    be fp8 */
 #pragma once
 
 #include "hpz/keeper.h"

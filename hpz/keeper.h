@@ -12,9 +12,9 @@
  *
  *  A gather compares the own run with what the own replica says of it, and sends the difference along the
  *  rail: bf16 and fp16 as a lossless delta, fp32 in halves, the upper one as a lossless delta and the lower
- *  one as it is, anything else as it is. The other runs come from the replicas of the node. So it loses
- *  nothing whatever has been done to the run, and costs less than 60 bytes a rank where nothing has. The
- *  first gather sends runs as they are.
+ *  one as it is, anything else as a lossless delta of 8 bits, which fits fp8. The other runs come from the
+ *  replicas of the node. So it loses nothing whatever has been done to the run, and costs less than 60 bytes
+ *  a rank where nothing has. The first gather sends runs as they are.
  *
  *  Parts may be rounded: their changes then go through a block codec. All ranks, the owner too, get the
  *  replica, which is the same bit for bit everywhere; it is off by no more than the codec's error for the

@@ -61,6 +61,22 @@ tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_
 tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes);
 
+/* ---- 8 bits -------------------------------------------------------------------------------------------- */
+
+/** The same for elements of one byte, a sign and then a magnitude: e4m3 and e5m2, finite or not. Any other
+ *  bytes come back, too, in messages that may be longer. base, src and dst of segments are bytes, state is
+ *  NULL; base NULL: there are no old elements, and a message says the new ones. Host memory alone. The first
+ *  call makes another 2 MB of scratch, or returns TW_ERR_NO_MEMORY. */
+
+/** Most bytes of a message of n_elems, which is plain, plus 16, plus one for each 262,144 elements. */
+size_t tw_quant_delta8_bound_bytes(size_t n_elems);
+/** As tw_quant_delta_encode, of 2^31 elements at most. TW_ERR_INVALID, too: a segment with a state. */
+tw_status_t tw_quant_delta8_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
+                                   size_t n_segments, void *dst, size_t dst_bytes, size_t *bytes);
+/** As tw_quant_delta_decode. Every message has a checksum of all its new elements. */
+tw_status_t tw_quant_delta8_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
+                                   size_t n_segments, const void *src, size_t src_bytes);
+
 TW_C_END
 
 #endif

@@ -2,7 +2,7 @@
  *
  *  codec.h           codecs as data, and the table of them
  *  block_codec.h     blocks of short codes with a scale each: int8, int4, int2, fp8
- *  delta_codec.h     how bf16 weights have changed, without loss
+ *  delta_codec.h     how weights in bf16, or in fp8, have changed, without loss
  *  lossless_codec.h  tensors of floating-point numbers, without loss
  *  message_codec.h   codecs of messages, whichever they are: the lossless one, and ecdq
  *  streams.h         the two lossless ones for memory of a GPU

@@ -33,6 +33,7 @@ typedef struct dtype_info {
     const char *name;
     size_t bytes;
     tw_type_t type;
+    size_t packed; /* numbers in so many bytes; 0: one */
 } dtype_info_t;
 
 static const dtype_info_t dtypes[] = {
@@ -51,6 +52,10 @@ static const dtype_info_t dtypes[] = {
     {.name = "BOOL", .bytes = 1, .type = TW_TYPE_BYTE},
     {.name = "F8_E4M3", .bytes = 1, .type = TW_TYPE_BYTE},
     {.name = "F8_E5M2", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F8_E8M0", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F8_E4M3FNUZ", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F8_E5M2FNUZ", .bytes = 1, .type = TW_TYPE_BYTE},
+    {.name = "F4", .bytes = 1, .type = TW_TYPE_BYTE, .packed = 2},
 };
 
 static tw_status_t no_memory(const char *label)
@@ -69,7 +74,7 @@ static const dtype_info_t *dtype_find(const char *name)
 }
 
 static tw_status_t parse_dtype(const tw_safetensors_t *file, const json_t *entry,
-                               tw_safetensors_tensor_t *tensor, size_t *elem_bytes)
+                               tw_safetensors_tensor_t *tensor, const dtype_info_t **found)
 {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     const dtype_info_t *dtype = name ? dtype_find(name) : NULL;
@@ -77,7 +82,7 @@ static tw_status_t parse_dtype(const tw_safetensors_t *file, const json_t *entry
                name ? "unknown" : "no", name ? name : "");
     snprintf(tensor->dtype, sizeof(tensor->dtype), "%s", dtype->name);
     tensor->type = dtype->type;
-    *elem_bytes = dtype->bytes;
+    *found = dtype;
     return TW_OK;
 }
 
@@ -103,7 +108,7 @@ static tw_status_t parse_shape(const tw_safetensors_t *file, const json_t *entry
 }
 
 static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *entry,
-                                 tw_safetensors_tensor_t *tensor, size_t elem_bytes)
+                                 tw_safetensors_tensor_t *tensor, const dtype_info_t *dtype)
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
@@ -114,8 +119,9 @@ static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *ent
     TW_FAIL_IF(begin < 0 || end < begin || (uint64_t)end > file->data_bytes, TW_ERR_TRUNCATED,
                "%s: tensor '%s': data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
                file->label, tensor->name, (long long)begin, (long long)end, file->data_bytes);
-    size_t bytes;
-    if (__builtin_mul_overflow(tensor->n_elems, elem_bytes, &bytes) || bytes != (size_t)(end - begin)) {
+    size_t bytes, packed = dtype->packed ? dtype->packed : 1;
+    if (__builtin_mul_overflow(tensor->n_elems / packed, dtype->bytes, &bytes) ||
+        tensor->n_elems % packed != 0 || bytes != (size_t)(end - begin)) {
         return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %zu elements of %s do not fill its %lld bytes",
                        file->label, tensor->name, tensor->n_elems, tensor->dtype, (long long)(end - begin));
     }
@@ -130,10 +136,10 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
     tensor->name = name;
     TW_FAIL_IF(!json_is_object(entry), TW_ERR_FORMAT, "%s: tensor '%s': its header entry is not an object",
                file->label, name);
-    size_t elem_bytes;
-    TW_TRY(parse_dtype(file, entry, tensor, &elem_bytes));
+    const dtype_info_t *dtype;
+    TW_TRY(parse_dtype(file, entry, tensor, &dtype));
     TW_TRY(parse_shape(file, entry, tensor));
-    return parse_offsets(file, entry, tensor, elem_bytes);
+    return parse_offsets(file, entry, tensor, dtype);
 }
 
 /** Order tensors by where they begin; empty ones come before the one that begins at the same place. */

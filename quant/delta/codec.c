@@ -32,6 +32,9 @@ tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out)
 
 void tw_quant_delta_destroy(tw_quant_delta_t *delta)
 {
+    if (delta) {
+        tw_buffer_free(delta->narrow);
+    }
     tw_buffer_free(delta);
 }
 

@@ -16,6 +16,7 @@ struct tw_quant_delta {
     uint16_t old_values[TW_DELTA_BLOCK_ELEMS], new_values[TW_DELTA_BLOCK_ELEMS];
     uint8_t state[TW_DELTA_BLOCK_ELEMS];
     tw_delta_sample_t sample;
+    struct tw_delta_narrow *narrow; /**< what elements of 8 bits need; NULL until there are any */
 };
 
 /** How far a walk over the segments has come. */

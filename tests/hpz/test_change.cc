@@ -123,6 +123,32 @@ TEST_F(HpzChange, SmallStepsTakeAFewBits)
     EXPECT_EQ(changed, 2 * n);
 }
 
+/* fp8, which needs no part of its own and has no states. */
+TEST_F(HpzChange, SoDoThoseOfBytes)
+{
+    const size_t n = 600000, n_half = 1000;
+    Random random(6);
+    begin(n + 2 * n_half, {{n / 2, n_half, TW_TYPE_BF16, 0}});
+    for (uint8_t &code : fresh) {
+        code = (uint8_t)(0x30 + random.below(0x40) + (random.below(2) << 7));
+    }
+    send();
+    EXPECT_EQ(form.n_coded, n_half);
+    for (uint8_t &code : fresh) {
+        code = (uint8_t)(code + random.below(3) - 1);
+    }
+    EXPECT_LT(send(), n / 4); /* three values: 1.58 bits */
+    EXPECT_EQ(changed, fresh.size());
+    EXPECT_EQ(encode(), 0U);
+    for (size_t at = 0; at < fresh.size(); at += 5) {
+        fresh[at] ^= 1;
+    }
+    size_t bytes = encode();
+    receiver[6] ^= 1;
+    allow_log("");
+    EXPECT_EQ(decode(message.data, bytes), TW_ERR_FORMAT);
+}
+
 /* A LoRA's adapters among frozen weights. */
 TEST_F(HpzChange, WhatIsFrozenCostsNothing)
 {

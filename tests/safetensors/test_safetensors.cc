@@ -105,6 +105,23 @@ TEST_F(SafetensorsTest, AcceptsNoTensorsScalarsAndEmptyOnes)
     EXPECT_EQ(TW_TYPE_BYTE, tw_safetensors_find(file_, "f")->type);
 }
 
+/* Of F4 two numbers share a byte. */
+TEST_F(SafetensorsTest, TypesOfEightBitsAndFewer)
+{
+    for (const char *dtype : {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4"}) {
+        const bool is_half = std::string(dtype) == "F4";
+        const std::string shape = is_half ? "[3, 16]" : "[3, 8]";
+        const std::string header = std::string(R"({"a": {"dtype": ")") + dtype + R"(", "shape": )" + shape +
+                                   R"(, "data_offsets": [0, 24]}})";
+        ASSERT_EQ(TW_OK, parse(header.c_str(), 24)) << dtype;
+        const tw_safetensors_tensor_t *tensor = tw_safetensors_get(file_, 0);
+        EXPECT_STREQ(dtype, tensor->dtype);
+        EXPECT_EQ(TW_TYPE_BYTE, tensor->type);
+        EXPECT_EQ(24u, tensor->bytes);
+        EXPECT_EQ(is_half ? 48u : 24u, tensor->n_elems);
+    }
+}
+
 TEST_F(SafetensorsTest, RefusesEveryTruncation)
 {
     const std::string whole = file_bytes(kTwoTensors, 20);
@@ -147,6 +164,7 @@ TEST_F(SafetensorsTest, RefusesBadTensorsAndNamesThem)
          "dimension 1"},
         {TW_ERR_FORMAT, R"({"dtype": "F32", "shape": [4611686018427387904], "data_offsets": [0, 0]})",
          "fill"},
+        {TW_ERR_FORMAT, R"({"dtype": "F4", "shape": [17], "data_offsets": [0, 8]})", "fill"},
         {TW_ERR_FORMAT, R"({"dtype": "F32", "shape": [3], "data_offsets": [0, 8]})", "fill"},
         {TW_ERR_FORMAT, R"({"dtype": "F32", "shape": [2]})", "data_offsets"},
         {TW_ERR_FORMAT, R"({"dtype": "F32", "shape": [2], "data_offsets": [0]})", "data_offsets"},

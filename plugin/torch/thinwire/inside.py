@@ -375,6 +375,12 @@ def gathered(param: Any) -> tuple[int, torch.dtype] | None:
     return data.numel(), param.param_dtype or data.dtype
 
 
+def own_elems(param: Any) -> int:
+    """Elements that a tensor's own class has given to the present gather; 0 if torch does not tell."""
+    data = getattr(param, "_extensions_data", None)
+    return sum(one.numel() for one in getattr(data, "all_gather_input_sizes", ()))
+
+
 def class_name(param: Any) -> str:
     """Class of a parameter's shard on this rank."""
     return type(param._sharded_local_tensor).__name__

@@ -186,6 +186,27 @@ def qlora(_folder):
     return loop(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], RATE))
 
 
+def float8(_folder):
+    """torchao's float8 training: layers gather e4m3, of which gloo knows nothing. It gets bytes."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    gather = dist.all_gather_into_tensor
+
+    def as_bytes(whole, own, *args, **kwargs):
+        narrow = whole.itemsize == 1
+        return gather(*(one.view(torch.uint8) if narrow else one for one in (whole, own)), *args, **kwargs)
+
+    dist.all_gather_into_tensor = as_bytes
+    dist.init_process_group("gloo")
+    model = Plain()
+    convert_to_float8_training(
+        model, config=Float8LinearConfig(enable_fsdp_float8_all_gather=True, emulate=True))
+    for layer in model.layers:  # a group of e4m3 alone, and one with norms and biases in fp32
+        shard(layer[3], [])
+    shard(model, model.layers)
+    return loop(model, torch.optim.AdamW(model.parameters(), 1e-3), steps=50)
+
+
 def tokenizer():
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -64,6 +65,25 @@ def test_a_library_with_collectives_of_its_own(tmp_path):
     assert len(losses) == 6 and losses[-1] < losses[0]
     assert said.count("nothing went over thinwire to other nodes, because of DeepSpeed: "
                       "it calls collectives of its own; under NCCL: LD_PRELOAD=libthinwire-nccl.so") == 1
+
+
+# {TW_WEIGHTS: the most of what plain takes that its gathers may send}
+FLOAT8 = {"plain": 1.0, "delta": 0.3}
+
+
+def test_float8_gathers(tmp_path):
+    """Gloo's bytes and ours, over 50 steps, bit for bit."""
+    if importlib.util.find_spec("torchao") is None:
+        pytest.skip("not installed: torchao")
+    expected, _ = run("float8", tmp_path / "base")
+    assert len(expected) == 50 and expected[-1] < expected[0] - 0.2
+    for weights, most in FLOAT8.items():
+        losses, said = run("float8", tmp_path / weights, TW_COLL_MODEL="inter:beta=1mbit", TW_FSDP="1",
+                           TW_WEIGHTS=weights)
+        assert losses == expected, weights
+        assert "not over thinwire" not in said
+        (share,) = re.findall(r"all-gather: .* plain .* MB \(([0-9.]+)\)", said)
+        assert float(share) <= most, said
 
 
 @pytest.mark.parametrize("job, needs, says", JOBS, ids=[job for job, _, _ in JOBS])

@@ -1,5 +1,6 @@
 """delta: changes of weights as messages and files."""
 
+import base64
 import json
 import os
 import random
@@ -79,6 +80,74 @@ def test_messages_are_small(dtype, most):
     old = weights(300, 300, dtype=dtype)
     assert len(delta.encode(old, stepped(old))) < most * old.nbytes
     assert len(delta.encode(old, old)) < 1000
+
+
+FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+BYTES = [*FP8, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2, torch.uint8, torch.int8]
+
+
+def scaled(n, dtype, rate=0.0):
+    """Weights with a scale in that type, perhaps after a step of this size beside them."""
+    generator = torch.Generator().manual_seed(1)
+    one, two = (torch.randn(n, generator=generator) for _ in range(2))
+    return (torch.finfo(dtype).max / 5 * (one + rate * two)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+@pytest.mark.parametrize("n", [0, 1, 1024, 5001, 23456])
+def test_fp8_comes_back(dtype, n):
+    old, new = scaled(n, dtype), scaled(n, dtype, 0.01)
+    data = delta.encode(old, new)
+    assert same(delta.decode(old, data), new)
+    if n > 5000:
+        assert len(data) < 0.25 * n
+    kept = old.clone()
+    assert delta.decode(kept, data, in_place=True) is kept and same(kept, new)
+    alone = delta.encode({}, {"a": new})
+    assert same(delta.decode({}, alone)["a"], new)
+    if n > 5000:
+        assert len(alone) < 0.95 * n
+
+
+@pytest.mark.parametrize("dtype", BYTES, ids=str)
+def test_any_bytes_come_back(dtype):
+    generator = random.Random(0)
+    old, new = [torch.frombuffer(bytearray(generator.randbytes(6000)), dtype=torch.uint8).view(50, 120)
+                for _ in range(2)]
+    near = torch.where(torch.rand(50, 120) < 0.1, new, old)
+    for after in (new, near, old):
+        before, after = old.view(dtype), after.view(dtype)
+        data = delta.encode({"a": before}, {"a": after})
+        assert all_same(delta.decode({"a": before}, data), {"a": after})
+        assert len(data) <= after.nbytes + 17 * 2 + 13 * 2 + 300
+
+
+# What a thinwire without the form of 8 bits has written.
+RECORDED = base64.b85decode(
+    b'R98erOjJPuu>b%700000xXuyEJsAF@c${sI!485j42EBY^z309h|{Bq+<XGIkikYE4loXkhV0$#;D(&q|Nq;s=?ryije|>+='
+    b'KzNYW&ui|#Hz>d(}Z5YHKVD(Sb%HPYUT-%!O&_{#ZcGIjBfGCA>u^(kd^<WEM{8}-{)`yQOZ_QwL{{?ExE^A8cp|ch(aFY(t'
+    b'D6N0;O`x<1-$Bm+6ML(P1!TZLiG-ML$`KvTCOOQ5b8wu)xUqM32n>0H5AmTL4f1007mYh|2eEhOq!hC|)_C&l=z8q|_J?vs?'
+    b'rK0Ej#YJxo1_J*qv-J?=dSJ{dkLK07{4K3zU;K7T%lK9N3|KB7LVKC?c%KEyuEKGi<mKIT5|KKDNVJ_J7qKMX$+KNUY2KOH|'
+    b'JKPEo_AOHXW5+*C&A7c2o0I74E0&Vc*GSEO==hDo3es2<kI=wBcJ~ZqqKgA$`KXA*cKN@z`KVlF7K(}QTKmZT`004gw{<I{+'
+    b'#6$qwa2NKb<5h!d4@EMX>sspp0s{mE1_uZU3JVMk4i69'
+)
+
+
+def test_messages_of_before_are_read():
+    codes = torch.arange(17, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    old = {"a": (torch.arange(40) / 64).bfloat16(), "b": torch.arange(8) / 3, "c": codes[:16]}
+    new = {"a": (torch.arange(40) / 64 + 0.001 * torch.arange(40)).bfloat16(),
+           "b": torch.arange(8) / 3 + 1e-3, "c": codes[1:]}
+    assert all_same(delta.decode(old, RECORDED), new)
+
+
+def test_a_form_that_is_not_known_is_named(monkeypatch):
+    old, new = scaled(3000, FP8[0]), scaled(3000, FP8[0], 0.01)
+    with monkeypatch.context() as later:
+        later.setattr(chunks, "DELTA8", 9)
+        data = delta.encode({"layer": old}, {"layer": new})
+    with pytest.raises(delta.DeltaError, match="^layer: in form 9, which this thinwire does not know"):
+        delta.decode({"layer": old}, data)
 
 
 def state(seed=0):
@@ -200,14 +269,20 @@ def raw(tensor):
 
 
 NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64",
-         torch.int64: "I64", torch.bool: "BOOL"}
+         torch.int64: "I64", torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8",
+         torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float8_e8m0fnu: "F8_E8M0",
+         torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+         torch.float4_e2m1fn_x2: "F4"}
 
 
 def save(path, tensors, padding=0, **metadata):
     """A safetensors file: u64 bytes of the header, the header, the data."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, one in tensors.items():
-        header[name] = {"dtype": NAMES[one.dtype], "shape": list(one.shape),
+        shape = list(one.shape)
+        if one.dtype == torch.float4_e2m1fn_x2:  # pairs, of which safetensors counts each
+            shape[-1] *= 2
+        header[name] = {"dtype": NAMES[one.dtype], "shape": shape,
                         "data_offsets": [len(data), len(data) + one.nbytes]}
         data += raw(one)
     text = json.dumps(header).encode() + b" " * padding
@@ -236,6 +311,23 @@ def test_files_by_commands(tmp_path):
     (tmp_path / "message").write_bytes(delta.encode(old, after(old)))
     delta.patch(first, tmp_path / "message", tmp_path / "made")
     assert (tmp_path / "made").read_bytes()[-1000:] == second.read_bytes()[-1000:]
+
+
+def test_files_of_fp8(tmp_path):
+    codes = torch.arange(12000, dtype=torch.int32).to(torch.uint8).view(60, 200)
+    old = {"%s" % one: codes.view(one) for one in BYTES}
+    new = {"%s" % one: torch.where(codes % 7 == 0, codes + 1, codes).view(one) for one in BYTES}
+    first, second = save(tmp_path / "old.safetensors", old), save(tmp_path / "new.safetensors", new)
+    run("diff", first, second, "-o", tmp_path / "change")
+    assert (tmp_path / "change").stat().st_size < 0.3 * second.stat().st_size
+    run("patch", first, tmp_path / "change", "-o", tmp_path / "made")
+    assert (tmp_path / "made").read_bytes() == second.read_bytes()
+    assert all_same(delta.decode(old, (tmp_path / "change").read_bytes()), new)
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file(new, tmp_path / "theirs")
+    run("diff", first, tmp_path / "theirs", "-o", tmp_path / "change")
+    found = delta.decode(old, (tmp_path / "change").read_bytes())
+    assert all_same({name: found[name] for name in new}, new)
 
 
 def test_wrong_files_are_named(tmp_path):

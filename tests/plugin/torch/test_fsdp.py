@@ -577,6 +577,39 @@ def test_what_a_class_of_tensors_gathers_goes_as_bytes():
     assert all(ranks.run(2, check))
 
 
+@pytest.mark.parametrize("norms", [0, 1])
+def test_of_fp8_that_a_class_gathers_only_changes_are_sent(norms):
+    @torch.no_grad()
+    def outputs(rank, codec):
+        """(what each step computes, bytes to other nodes by the report, had they been plain) without the
+        first step, which sends weights as they are"""
+        torch.manual_seed(0)
+        model, found, sent = nn.Sequential(nn.Linear(256, 256, bias=False)), [], []
+        model.extend(nn.LayerNorm(256) for _ in range(norms))
+        model[0].weight = nn.Parameter(Short(model[0].weight.detach()))
+        thinwire.enable(fully_shard(model, mp_policy=BF16), codec, min_bytes=0)
+        for step in range(6):
+            found.append(model(torch.eye(256)))
+            model.reshard()
+            tally = thinwire.report()["all-gather"]
+            sent.append((tally.sent_bytes, tally.plain_bytes))
+            generator = torch.Generator().manual_seed(10 * step + rank)
+            for one in (param.to_local() for param in model.parameters()):
+                one = getattr(one, "_inner", one)
+                one.add_(1e-4 * torch.randn(one.shape, generator=generator))
+        return torch.stack(found), sent[-1][0] - sent[0][0], sent[-1][1] - sent[0][1]
+
+    def check(rank):
+        expected, plain_bytes, _ = outputs(rank, "plain")
+        found, n_bytes, if_plain = outputs(rank, "delta")
+        assert not torch.equal(found[0], found[-1]) and torch.equal(found, expected)
+        assert n_bytes < 0.15 * plain_bytes and plain_bytes == if_plain
+        report = thinwire.report()
+        return report.counted_bytes == report["all-gather"].sent_bytes and not report.elsewhere
+
+    assert all(ranks.run(2, check))
+
+
 class Same(nn.Module):
     """A matrix and a vector of as many elements, used in turn."""
 

@@ -1,6 +1,6 @@
-/* Messages of lossless deltas from another rank. The first bytes say how many elements there are and whether
- * there are states; the rest is the message, its header made right in three of four cases, so that what
- * follows is reached. */
+/* Messages of lossless deltas from another rank. The first bytes say how many elements there are, whether
+ * they have 8 bits and whether there are states; the rest is the message, its header made right in three of
+ * four cases, so that what follows is reached. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +55,28 @@ Result decode(const char *backend, const std::vector<uint8_t> &message, size_t n
     return result;
 }
 
+/* Of 8 bits: new elements among the values. */
+Result decode_narrow(const char *backend, const std::vector<uint8_t> &message, size_t n)
+{
+    std::vector<uint8_t> old_codes(n), new_codes(n);
+    for (size_t i = 0; i < n; i++) {
+        old_codes[i] = uint8_t(i * 37 % 90 + (i % 5 ? 0 : 0x80));
+    }
+    const tw_quant_delta_segment_t segment = {old_codes.data(), nullptr, new_codes.data(), nullptr, n};
+    Result result = {};
+    result.status = tw_quant_delta8_decode(codec_of(backend), &segment, 1, message.data(), message.size());
+    result.values.assign(new_codes.begin(), new_codes.end());
+    return result;
+}
+
+void make_narrow_header_right(std::vector<uint8_t> &message, size_t n)
+{
+    tw_delta8_header_t header;
+    memcpy(&header, message.data(), sizeof(header));
+    header = {TW_DELTA8_MAGIC, TW_DELTA8_VERSION, 0, uint32_t(message.size()), uint32_t(n), header.check};
+    memcpy(message.data(), &header, sizeof(header));
+}
+
 void make_header_right(std::vector<uint8_t> &message, size_t n, bool second)
 {
     const tw_delta_header_t header = {TW_DELTA_MAGIC, TW_DELTA_VERSION,
@@ -74,15 +96,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     tw_log_set_sink(ignore_log, nullptr);
     const size_t n = data[0] | (data[1] & 7) << 8;
-    const bool second = data[2] & 1;
+    const bool second = data[2] & 1, narrow = data[2] & 8;
     std::vector<uint8_t> message(data + 3, data + size);
-    if ((data[2] & 6) && message.size() >= 12) {
-        make_header_right(message, n, second);
+    if ((data[2] & 6) && message.size() >= sizeof(tw_delta8_header_t)) {
+        narrow ? make_narrow_header_right(message, n) : make_header_right(message, n, second);
     }
-    const Result expected = decode("ref", message, n, second);
+    auto made = [&](const char *backend) {
+        return narrow ? decode_narrow(backend, message, n) : decode(backend, message, n, second);
+    };
+    const Result expected = made("ref");
     const char *names[8];
     for (size_t b = 0, count = tw_quant_delta_backends(names, 8); b < count; b++) {
-        const Result got = decode(names[b], message, n, second);
+        const Result got = made(names[b]);
         check(got.status == expected.status, "all backends judge alike");
         check(got.status != TW_OK || (got.values == expected.values && got.states == expected.states),
               "all backends decode alike");

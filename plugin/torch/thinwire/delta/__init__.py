@@ -6,8 +6,9 @@ made from.
     thinwire.delta.diff("old.safetensors", "new.safetensors", "change.twd")
     thinwire.delta.patch("old.safetensors", "change.twd", "new.safetensors")
 
-No bit is lost. bf16 and fp16 are sent as the change in units in the last place, entropy-coded; fp32 so in its
-upper half, the lower one plain; new tensors by the lossless codec; other types plain; what has not changed
+No bit is lost. bf16, fp16 and fp8 are sent as the change in units in the last place, entropy-coded, and so is
+any other type of one byte where that is shorter; fp32 so in its upper half, the lower one plain; new tensors
+by the lossless codec, or with the codes of one byte entropy-coded; other types plain; what has not changed
 takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
 are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
 M elements, 13 for each run of tensors of a type, and a list of names."""

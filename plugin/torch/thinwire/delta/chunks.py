@@ -6,7 +6,8 @@ A chunk has runs of tensors of one type, all with old values or all without. It 
     the payload, of the runs that have changed
 little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless
 codec, without old values; HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower
-16 bits as they are."""
+16 bits as they are; DELTA8 the library's lossless delta of 8 bits,
+with or without old values."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from .. import capi
 from .sources import DeltaError, Scratch, Source, Spec
 
 ELEMS = 1 << 21
-PLAIN, DELTA, LOSSLESS, HALVES = range(4)
+PLAIN, DELTA, LOSSLESS, HALVES, DELTA8 = range(5)
 HEAD = struct.Struct("<BIQ")
 RUN = struct.Struct("<BQQ")
 LENGTH = struct.Struct("<I")
@@ -126,6 +127,9 @@ class Coder:
             found = DELTA, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded])
         elif loaded[0].old and spec.code == capi.FP32:
             found = HALVES, self._encode_halves(loaded)
+        elif spec.itemsize == 1:
+            found = DELTA8, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded],
+                                               "8")
         if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
             other = self._encode_lossless(spec.code, loaded)
             found = (LOSSLESS, other) if not found[1] or len(other) < len(found[1]) else found
@@ -133,17 +137,16 @@ class Coder:
             return PLAIN, b"".join(C.string_at(values.new, values.run.n_bytes) for values in loaded)
         return found
 
-    def _encode_delta(self, triples: list[tuple[int, int, int]]) -> bytes:
+    def _encode_delta(self, triples: list[tuple[int, int, int]], width: str = "") -> bytes:
         """Encode (old, new, n) of 16-bit values. The codec sees bits alone: it serves fp16 and halves of
-        fp32, too."""
-        segments = (capi.DeltaSegment * len(triples))()
-        bound = capi.lib().tw_quant_delta_bound_bytes(sum(n for _, _, n in triples))
+        fp32, too. width "8": of values of 8 bits, fp8 or others; old may be 0: there are none."""
+        segments, library = (capi.DeltaSegment * len(triples))(), capi.lib()
+        bound = getattr(library, "tw_quant_delta%s_bound_bytes" % width)(sum(n for _, _, n in triples))
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.src, segment.n_elems = old, new, n
         n_bytes, room = C.c_size_t(), self._message.room(bound)
-        status = capi.lib().tw_quant_delta_encode(self._delta, segments, len(segments), room, bound,
-                                                  C.byref(n_bytes))
-        capi.check(status, "encode")
+        encode = getattr(library, "tw_quant_delta%s_encode" % width)
+        capi.check(encode(self._delta, segments, len(segments), room, bound, C.byref(n_bytes)), "encode")
         return C.string_at(room, n_bytes.value)
 
     def _encode_lossless(self, code: int, loaded: list[_Values]) -> bytes:
@@ -213,23 +216,29 @@ class Coder:
             for values in loaded:
                 C.memmove(values.new, payload[offset : offset + values.run.n_bytes], values.run.n_bytes)
                 offset += values.run.n_bytes
-        elif written.form == DELTA:
-            _expect(bool(loaded[0].old) and loaded[0].run.spec.itemsize == 2, name)
-            self._decode_delta([(values.old, values.new, values.run.n) for values in loaded], payload, name)
+        elif written.form in (DELTA, DELTA8):
+            width = "8" if written.form == DELTA8 else ""
+            _expect(loaded[0].run.spec.itemsize == 1 if width
+                    else bool(loaded[0].old) and loaded[0].run.spec.itemsize == 2, name)
+            self._decode_delta([(values.old, values.new, values.run.n) for values in loaded], payload, name,
+                               width)
         elif written.form == LOSSLESS:
             _expect(loaded[0].run.spec.code is not None, name)
             self._decode_lossless(loaded, payload)
-        else:
-            _expect(written.form == HALVES and bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32,
-                    name)
+        elif written.form == HALVES:
+            _expect(bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32, name)
             self._decode_halves(loaded, payload)
+        else:
+            raise DeltaError("%s: in form %d, which this thinwire does not know: a newer one has written it"
+                             % (name, written.form))
 
-    def _decode_delta(self, triples: list[tuple[int, int, int]], payload: bytes, name: str) -> None:
+    def _decode_delta(self, triples: list[tuple[int, int, int]], payload: bytes, name: str,
+                      width: str = "") -> None:
         segments = (capi.DeltaSegment * len(triples))()
         for segment, (old, new, n) in zip(segments, triples):
             segment.base, segment.dst, segment.n_elems = old, new, n
-        status = capi.lib().tw_quant_delta_decode(self._delta, segments, len(segments), payload, len(payload))
-        _decoded(status, name)
+        decode = getattr(capi.lib(), "tw_quant_delta%s_decode" % width)
+        _decoded(decode(self._delta, segments, len(segments), payload, len(payload)), name)
 
     def _decode_lossless(self, loaded: list[_Values], payload: bytes) -> None:
         segments, code = (capi.LosslessSegment * len(loaded))(), loaded[0].run.spec.code

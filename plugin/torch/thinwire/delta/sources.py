@@ -18,11 +18,13 @@ from .. import capi
 # {safetensors' name of a type: (bytes of an element, the library's type or None if it is not coded)}
 TYPES = {
     "BF16": (2, capi.BF16), "F16": (2, capi.FP16), "F32": (4, capi.FP32), "F64": (8, None),
-    "F8_E4M3": (1, None), "F8_E5M2": (1, None), "F8_E8M0": (1, None),
+    "F8_E4M3": (1, None), "F8_E5M2": (1, None), "F8_E8M0": (1, None), "F8_E4M3FNUZ": (1, None),
+    "F8_E5M2FNUZ": (1, None), "F4": (1, None),
     "I64": (8, None), "I32": (4, None), "I16": (2, None), "I8": (1, None),
     "U64": (8, None), "U32": (4, None), "U16": (2, None), "U8": (1, None),
     "BOOL": (1, None), "C64": (8, None),
 }
+PACKED = {"F4": 2}  # {type: how many of its numbers, which shapes count, are an element}
 HEADER_BYTES_MAX = 1 << 28
 INDEX = ".safetensors.index.json"
 
@@ -48,7 +50,8 @@ class Spec:
 
     @property
     def n_elems(self) -> int:
-        return math.prod(self.shape)
+        """Of the memory: pairs of 4-bit numbers are one."""
+        return math.prod(self.shape) // PACKED.get(self.dtype, 1)
 
     @property
     def n_bytes(self) -> int:
@@ -96,7 +99,8 @@ def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
         if dtype not in TYPES:
             raise DeltaError("%s: %s: the type %s is not known here" % (where, name, dtype))
         entry = _Entry(Spec(dtype, shape), begin)
-        if begin != at or end - begin != entry.spec.n_bytes:
+        is_whole = math.prod(shape) % PACKED.get(dtype, 1) == 0
+        if begin != at or end - begin != entry.spec.n_bytes or not is_whole:
             raise DeltaError("%s: %s: its bytes %d to %d do not fit its shape, or what stands before it"
                              % (where, name, begin, end))
         entries[name], at = entry, end

@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import json
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from . import chunks, message
 from .message import Progress
-from .sources import Source, Spec, Tensors
+from .sources import PACKED, Source, Spec, Tensors
 
 if typing.TYPE_CHECKING:
     import torch
@@ -24,7 +24,8 @@ def _dtypes() -> dict[torch.dtype, str]:
     names = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64",
              "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32",
              "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
-             "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0"}
+             "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e8m0fnu": "F8_E8M0",
+             "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float4_e2m1fn_x2": "F4"}
     return {getattr(torch, name): short for name, short in names.items() if hasattr(torch, name)}
 
 
@@ -41,6 +42,18 @@ def _on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
 
 
+def _spec(dtype: str, shape: Sequence[int]) -> Spec:
+    """safetensors counts numbers where torch counts pairs: in the last dimension, which holds them."""
+    packed = PACKED.get(dtype, 1)
+    return Spec(dtype, tuple(shape) if packed == 1 else (*shape[:-1], packed * shape[-1]))
+
+
+def _shape(spec: Spec) -> tuple[int, ...]:
+    """The inverse: torch's shape."""
+    packed = PACKED.get(spec.dtype, 1)
+    return spec.shape if packed == 1 else (*spec.shape[:-1], spec.shape[-1] // packed)
+
+
 def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch.Tensor]]:
     """Returns (where the tensors are, the tensors on the host)."""
     names, places, hosts = _dtypes(), {}, {}
@@ -50,7 +63,7 @@ def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch
         hosts[name] = host = _on_host(name, tensor)
         if host.dtype not in names:
             raise TypeError("%s: the type %s is not known here" % (name, host.dtype))
-        places[name] = Spec(names[host.dtype], tuple(host.shape)), host.data_ptr()
+        places[name] = _spec(names[host.dtype], host.shape), host.data_ptr()
     return Tensors(places, hosts), hosts
 
 
@@ -134,7 +147,7 @@ def _targets(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str,
     for name, spec in head.specs.items():
         base = head.bases.get(name, name)
         there = hosts.get(base) if base is not None else None
-        found[name] = there if there is not None else torch.empty(spec.shape, dtype=types[spec.dtype])
+        found[name] = there if there is not None else torch.empty(_shape(spec), dtype=types[spec.dtype])
     return found
 
 

@@ -185,9 +185,13 @@ _announced_bytes = 0
 def _kept_bytes(ranks: Communicator) -> int:
     """Host memory that the replicas of all living groups will take."""
     params = (one for group in list(keeping) for one in inside.params(group))
-    return ranks.n_nodes * sum(
-        inside.shard_size(one).numel() * (inside.gathered_dtype(one).itemsize + replicas.STATE_BYTES)
-        for one in params)
+    return ranks.n_nodes * sum(inside.shard_size(one).numel() * _kept_bytes_each(one) for one in params)
+
+
+def _kept_bytes_each(param: object) -> int:
+    """Of an element; fp8, as a tensor's own class mostly gathers it, has no state."""
+    own = inside.gathered(param) is None
+    return 1 if own else inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES
 
 
 def _announce_memory(ranks: Communicator, limit: int) -> None:
@@ -259,8 +263,9 @@ class _AllGather(_Comm):
         whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
         if whole and not rounds:
             return [replicas.Part(0, run // dtype.itemsize, dtype)]
-        gathered = self._gathered()
-        if not gathered or sum(n * one.itemsize for n, one in gathered) != run:
+        gathered = [inside.gathered(one) or (inside.own_elems(one), torch.uint8)
+                    for one in inside.params(self.group)]
+        if sum(n * one.itemsize for n, one in gathered) != run:
             return [replicas.Part(0, run // dtype.itemsize, dtype, UNKNOWN)] if whole else []
         return [replicas.Part(one.offset, one.piece.n_elems, one.dtype,
                               self._why_not_rounded(param, one) if rounds else "")
