@@ -10,11 +10,15 @@ No bit is lost. bf16 and fp16 are sent as the change in units in the last place,
 upper half, the lower one plain; new tensors by the lossless codec; other types plain; what has not changed
 takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
 are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
-M elements, 13 for each run of tensors of a type, and a list of names."""
+M elements, 13 for each run of tensors of a type, and a list of names. docs/delta-format.md has every byte.
+
+For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted."""
 
 from .files import Summary, diff, patch
-from .message import Progress
-from .sources import DeltaError
+from .message import Progress, Version
+from .sources import DeltaError, TornError
+from .stream import Publisher, Subscriber
 from .tensors import decode, encode
 
-__all__ = ["DeltaError", "Progress", "Summary", "decode", "diff", "encode", "patch"]
+__all__ = ["DeltaError", "Progress", "Publisher", "Subscriber", "Summary", "TornError", "Version", "decode",
+           "diff", "encode", "patch"]
