@@ -1,5 +1,5 @@
-"""A reader of messages of changed weights in plain Python, written from docs/delta-format.md and on nothing
-else: it says whether that page suffices. Slow; for tests."""
+"""A reader of messages of changed weights in plain Python: what it knows of them stands in
+docs/delta-format.md, and it uses nothing of the package. Slow; for tests."""
 
 import collections
 import itertools
@@ -519,6 +519,18 @@ def read_chunk(source, chunk, old):
         at += 0 if same else len(new)
         expect(xxh3(new) == check_new, "%s: other new values" % run.name)
         yield run, new
+
+
+def check_of(weights):
+    """The checksum of a version of {name: (dtype, shape, bytes)}, as in a stream."""
+    lines = []
+    for name in sorted(weights):
+        (dtype, shape, values), check = weights[name], 0
+        piece = SIZES[dtype] << 21
+        for at in range(0, len(values), piece):
+            check = xxh3(values[at : at + piece], check)
+        lines.append("%s %s%s %016x\n" % (json.dumps(name), dtype, list(shape), check))
+    return "%016x" % xxh3("".join(lines).encode())
 
 
 def read(data, old):

@@ -143,6 +143,16 @@ def test_vectors(name):
     assert body_of(again) == body_of(data)
 
 
+def test_versions_are_the_weights_checksums():
+    for name, base in (("stream-full", "-"), ("stream-delta", "stream-full")):
+        head, old = format_reader.read_head(format_reader.Bytes(vector(name))), old_of(base)
+        new = format_reader.read(vector(name), {one: values for one, (_, _, values) in old.items()})
+        before = head["versions"][0]
+        assert (before and before[1]) == (format_reader.check_of(old) if old else None)
+        assert head["versions"][1][1] == format_reader.check_of(new)
+    assert format_reader.check_of(old_of("many-new")) == tensors.check_of(as_tensors(old_of("many-new")))
+
+
 def test_vectors_have_all_forms():
     seen = {one for name in vectors() for one in forms(vector(name))}
     assert seen >= {(0, "I64", None), (0, "BF16", None), (1, "BF16", 1), (2, "BF16", 1), (1, "F16", 1),

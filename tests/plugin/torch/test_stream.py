@@ -181,6 +181,31 @@ def test_a_model_is_served_with_all_weights_and_with_changes():
     assert not torch.equal(trained(batch), served(batch))
 
 
+def test_a_message_is_applied_in_little_memory():
+    """To 64 MB of weights in two tensors, by a process that may have no more than a part of them beside."""
+    program = """
+import pathlib, torch
+from thinwire import delta
+def peak(): return int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+n = 1 << 24
+old = {name: torch.full((n,), 0.02).bfloat16() for name in "ab"}
+subscriber = delta.Subscriber(old, threads=1)
+subscriber.version, new = delta.Version(1, "0" * 16), delta.Version(2, "1" * 16)
+data = delta.encode(old, {name: one + 0.001 for name, one in old.items()}, 1,
+                    versions=(subscriber.version, new))
+small = {"a": torch.ones(3)}
+delta.decode(small, delta.encode(small, {"a": torch.zeros(3)}, 1), threads=1)  # what is loaded once
+pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = peak()
+assert subscriber.apply(data)
+print(peak() - before, len(data), 4 * n)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    more, message_bytes, whole = map(int, done.stdout.split())
+    assert more < whole / 4 and message_bytes < whole / 4
+
+
 def test_the_example():
     done = subprocess.run([sys.executable, str(ROOT / "trainer.py"), "--steps", "4"], capture_output=True,
                           text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
