@@ -1,6 +1,7 @@
 """delta: the format of messages, by a reader of its own and by messages that are kept."""
 
 import collections
+import ctypes
 import hashlib
 import pathlib
 import random
@@ -167,6 +168,37 @@ def test_any_spoilt_byte_is_refused():
         spoilt = data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
         with pytest.raises((format_reader.FormatError, ValueError)):
             format_reader.read(spoilt, before)
+
+
+def decode_lossless_in_c(coder, payload, dtype, n):
+    """The values' bytes; None, if the message is refused."""
+    values, segment = bytearray(n * format_reader.SIZES[dtype]), (capi.LosslessSegment * 1)()
+    segment[0].dst, segment[0].n_elems = ctypes.addressof(ctypes.c_char.from_buffer(values)), n
+    status = capi.lib().tw_quant_lossless_decode(
+        coder._lossless, {"F32": capi.FP32, "BF16": capi.BF16}[dtype], segment, 1, payload, len(payload))
+    return bytes(values) if status >= 0 else None
+
+
+@pytest.mark.parametrize("name", ["bf16-new", "fp32-tails-coded", "fp32-tails-listed"])
+def test_both_readers_refuse_the_same_heads(name):
+    """Heads with other bytes, under a checksum that is right: refused by both, or the same values."""
+    source, generator, coder = format_reader.Bytes(vector(name)), random.Random(0), chunks.Coder()
+    dtype, shape = format_reader.header_of(format_reader.read_head(source)["files"][0][1])["w"]
+    _, n_bytes, _ = source.struct("BIQ")
+    source.take(17)
+    payload, n, seen = source.take(n_bytes), shape[0] * shape[1], set()
+    end = 16 + int.from_bytes(payload[16:20], "little")
+    for _ in range(150):
+        other = bytearray(payload)
+        other[generator.randrange(20, end)] ^= 1 << generator.randrange(8)
+        other[12:16] = format_reader.check32_bytes(bytes(other[16:end])).to_bytes(4, "little")
+        found = decode_lossless_in_c(coder, bytes(other), dtype, n)
+        try:
+            assert format_reader.decode_lossless(bytes(other), dtype, n) == found
+        except format_reader.FormatError:
+            assert found is None
+        seen.add(found is None)
+    assert seen == {False, True}
 
 
 def test_the_page_has_the_readers_tables():
