@@ -1,5 +1,7 @@
-/* Keys of DeepSpeed that are accepted and mean nothing here, and why. A key stands for all that is in it. */
+/* Keys of DeepSpeed that are accepted and mean nothing here, and why; what to have in place of values that are
+ * refused. A key stands for all that is in it. */
 #include <string.h>
+#include <strings.h>
 
 #include "trainer/config/table.h"
 
@@ -88,7 +90,8 @@ static const struct {
     {"zero_optimization.cpu_offload_params", "see offload_param"},
     {"zero_optimization.cpu_offload_use_pin_memory", PINNED},
     {"zero_optimization.zenflow", "all of it is offloaded"},
-    {"zero_optimization.zeropp_loco_param", "what one step rounds away is not kept for the next"},
+    {"zero_optimization.zeropp_loco_param",
+     "what one step rounds away is not kept for the next; thinwire.gradients=ecdq has errors of mean 0"},
     {"zero_optimization.pipeline_loading_checkpoint", OTHERWISE},
     {"zero_optimization.override_module_apply", OTHERWISE},
     {"zero_optimization.log_trace_cache_warnings", OTHERWISE},
@@ -130,6 +133,27 @@ const char *tw_train_ignored_reason(const char *key)
         size_t length = strlen(ignored[i].key);
         if (strncmp(key, ignored[i].key, length) == 0 && (key[length] == '\0' || key[length] == '.')) {
             return ignored[i].reason;
+        }
+    }
+    return NULL;
+}
+
+#define ONE_BIT \
+    "one-bit momenta are another algorithm; AdamW with thinwire.gradients=ecdq sends 2.2 bits an element"
+
+const char *tw_train_instead_of(const char *key, const char *value)
+{
+    static const struct {
+        const char *key, *value, *instead;
+    } refused[] = {
+        {"optimizer.type", "OneBitAdam", ONE_BIT},
+        {"optimizer.type", "OneBitLamb", ONE_BIT},
+        {"optimizer.type", "ZeroOneAdam", ONE_BIT},
+        {"communication_data_type", "fp16", "fp16 would need loss scaling; bf16 has as many bits"},
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (strcmp(key, refused[i].key) == 0 && strcasecmp(value, refused[i].value) == 0) {
+            return refused[i].instead;
         }
     }
     return NULL;

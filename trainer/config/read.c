@@ -102,7 +102,9 @@ static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *n
     }
     tw_status_t status =
         tw_config_set(&tw_train_options_table, &config->options, key, canonical(of, text, buffer));
-    TW_FAIL_IF(status != TW_OK, status, "%s: this value is refused: %s", source_of(config, is_file), key);
+    const char *instead = tw_train_instead_of(key, text);
+    TW_FAIL_IF(status != TW_OK, status, "%s: this value is refused: %s%s%s", source_of(config, is_file), key,
+               instead ? ": " : "", instead ? instead : "");
     config->origins[field] = is_file ? TW_TRAIN_FROM_FILE : TW_TRAIN_FROM_COMMAND;
     return TW_OK;
 }

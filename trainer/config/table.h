@@ -1,4 +1,4 @@
-/** The table of keys, and the keys that mean nothing here. Private to config. */
+/** The table of keys, and the keys and values that mean nothing here. Private to config. */
 #pragma once
 
 #include "core/core.h"
@@ -13,6 +13,9 @@ int tw_train_field_of(const char *key);
 /** Returns why a known DeepSpeed key, or the object that it is in, means nothing here; NULL: it is not one of
  *  those. */
 const char *tw_train_ignored_reason(const char *key);
+/** Returns what to have in place of a value of DeepSpeed's that the table refuses; NULL: nothing is known of
+ *  it. */
+const char *tw_train_instead_of(const char *key, const char *value);
 /** Lists the ignored keys, for who looks for the nearest name; returns how many were written (at most
  *  `max`). */
 size_t tw_train_ignored_names(const char **names, size_t max);

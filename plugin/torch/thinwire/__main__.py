@@ -49,12 +49,12 @@ def _describe(out: str, found, seconds: float) -> str:
 def _transfer(args: argparse.Namespace) -> int:
     progress = _Progress(args.quiet)
     if args.command == "diff":
-        found = delta.diff(args.old, args.new, args.out, args.threads, progress)
+        found = delta.diff(args.old, args.new, args.out, args.threads, progress, args.verify)
     else:
         found = delta.patch(args.old, args.change, args.out, args.threads, progress)
     seconds = progress.end()
     if not args.quiet:
-        print(_describe(args.out, found, seconds))
+        print(_describe(args.out, found, seconds) + ("; read back and compared" if args.verify else ""))
     return 0
 
 
@@ -155,6 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("old", metavar="OLD",
                       help="a .safetensors file, an index of one in parts, or the folder with it")
     diff.add_argument("new", metavar="NEW", help="likewise")
+    diff.add_argument("--verify", action="store_true",
+                      help="read FILE back, and compare what it makes of OLD with NEW by checksums")
     patch = commands.add_parser("patch", help="make NEW of OLD and FILE, the same bytes as it was")
     patch.add_argument("old", metavar="OLD", help="the weights that FILE was made from")
     patch.add_argument("change", metavar="FILE", help="what diff has written")
@@ -163,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
                          help="what is written; a folder for weights in parts")
         one.add_argument("--threads", type=int, help="default: one a core")
         one.add_argument("--quiet", action="store_true", help="no progress, no summary")
-        one.set_defaults(run=_transfer)
+        one.set_defaults(run=_transfer, verify=False)
     return parser
 
 

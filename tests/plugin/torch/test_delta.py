@@ -11,8 +11,8 @@ import sys
 
 import pytest
 import torch
-from thinwire import __version__, delta
-from thinwire.delta import chunks, message
+from thinwire import __main__, __version__, delta
+from thinwire.delta import chunks, files, message
 from torch import nn
 
 FLOATS = [torch.bfloat16, torch.float16, torch.float32]
@@ -45,7 +45,7 @@ def stepped(tensor, lr=1e-5, seed=1):
 def small_chunks(monkeypatch):
     """Several of them in tensors of a test's size."""
     monkeypatch.setattr(chunks, "ELEMS", 5000)
-    monkeypatch.setattr(message.Head.__init__, "__defaults__", (5000,))
+    monkeypatch.setattr(message.Head.__init__, "__defaults__", (5000, None))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -404,6 +404,25 @@ def test_weights_in_parts(tmp_path):
     (tmp_path / "change").write_bytes(data)
     with pytest.raises(delta.DeltaError, match="head makes no sense"):
         delta.patch(first, tmp_path / "change", tmp_path / "made")
+
+
+def test_a_diff_is_read_back(tmp_path, monkeypatch, capsys):
+    old = state()
+    first, second = save_parts(tmp_path / "old", old, 2), save_parts(tmp_path / "new", after(old), 3)
+    assert "read back" not in run("diff", first, second, "-o", tmp_path / "change")
+    assert "s; read back and compared\n" in run("diff", first, second, "-o", tmp_path / "change", "--verify")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["change", "new", "old"]
+    assert delta.patch(first, tmp_path / "change", None) == delta.patch(first, tmp_path / "change",
+                                                                       tmp_path / "made")
+    # a disk that gives back other bytes than it was given
+    def read(handle, n, as_it_is=files._read):
+        data = as_it_is(handle, n)
+        return data[:-1] + bytes([data[-1] ^ 1]) if n > 500 else data
+
+    monkeypatch.setattr(files, "_read", read)
+    assert __main__.main(["diff", str(first), str(second), "-o", str(tmp_path / "again"), "--verify"]) == 1
+    assert "spoilt" in capsys.readouterr().err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["change", "made", "new", "old"]
 
 
 def test_files_larger_than_the_memory_that_is_used(tmp_path):

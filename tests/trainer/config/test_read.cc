@@ -152,6 +152,29 @@ TEST_F(TrainConfig, WrongValuesAreRefused)
     EXPECT_FALSE(config_of("{}", {"nonsense"}));
 }
 
+TEST_F(TrainConfig, OtherWaysToSendLessAreRefusedOrNamedWithWhatThereIs)
+{
+    for (const char *type : {"OneBitAdam", "onebitlamb", "ZeroOneAdam"}) {
+        std::string text =
+            std::string(R"({"optimizer": {"type": ")") + type + R"(", "params": {"lr": 1e-4}}})";
+        expect_log(std::string("optimizer.type=") + type);
+        expect_log("this value is refused: optimizer.type: one-bit momenta are another algorithm; AdamW with "
+                   "thinwire.gradients=ecdq");
+        EXPECT_FALSE(config_of(text)) << type;
+    }
+    expect_log("communication_data_type=fp16");
+    expect_log("this value is refused: communication_data_type: fp16 would need loss scaling");
+    EXPECT_FALSE(config_of(R"({"communication_data_type": "fp16"})"));
+
+    auto config = config_of(R"({"zero_optimization": {"zeropp_loco_param": {"err_beta": 0.8, "reset_T": 9},
+                                "zero_quantized_gradients": true}})");
+    ASSERT_TRUE(config);
+    expect_log("zeropp_loco_param means nothing here: what one step rounds away is not kept for the next; "
+               "thinwire.gradients=ecdq");
+    tw_train_config_say(config.get());
+    EXPECT_EQ(log_count("zeropp_loco_param means nothing here"), 1u);
+}
+
 TEST_F(TrainConfig, MalformedFilesAreRefusedWithTheirPlace)
 {
     expect_log("test.json:1:");

@@ -11,11 +11,15 @@ any other type of one byte where that is shorter; fp32 so in its upper half, the
 by the lossless codec, or with the codes of one byte entropy-coded; other types plain; what has not changed
 takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
 are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
-M elements, 13 for each run of tensors of a type, and a list of names."""
+M elements, 13 for each run of tensors of a type, and a list of names. docs/delta-format.md has every byte.
+
+For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted."""
 
 from .files import Summary, diff, patch
-from .message import Progress
-from .sources import DeltaError
+from .message import Progress, Version
+from .sources import DeltaError, TornError
+from .stream import Publisher, Subscriber
 from .tensors import decode, encode
 
-__all__ = ["DeltaError", "Progress", "Summary", "decode", "diff", "encode", "patch"]
+__all__ = ["DeltaError", "Progress", "Publisher", "Subscriber", "Summary", "TornError", "Version", "decode",
+           "diff", "encode", "patch"]

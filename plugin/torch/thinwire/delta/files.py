@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import typing
@@ -23,18 +24,21 @@ class Summary(typing.NamedTuple):
 
 
 def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str],
-         threads: int | None = None, progress: Progress | None = None) -> Summary:
+         threads: int | None = None, progress: Progress | None = None, verify: bool = False) -> Summary:
     """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or
-    folders with one of them. A few chunks of them are in memory at a time. `out` appears when it is
-    complete."""
+    folders with one of them. A few chunks of them are in memory at a time. `out` appears when it is complete;
+    verify: and when, read back, it has made of `old` what its checksums say of `new`."""
     before, after = Files(old), Files(new)
     try:
         bases, removed = message.pair(before, after)
         files = [(one.path.name if after.index else "", one.header) for one in after.files]
         head = message.Head(files, bases, removed, after.index)
-        with _complete(pathlib.Path(out)) as partial, open(partial, "wb") as handle:
-            message.write(head, before, after, handle.write, threads, progress)
-            n_bytes = handle.tell()
+        with _complete(pathlib.Path(out)) as partial:
+            with open(partial, "wb") as handle:
+                message.write(head, before, after, handle.write, threads, progress)
+                n_bytes = handle.tell()
+            if verify:
+                patch(old, partial, None, threads, progress)
     finally:
         before.close()
         after.close()
@@ -96,21 +100,23 @@ class _Writer:
             os.close(one)
 
 
-def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str],
+def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str] | None,
           threads: int | None = None, progress: Progress | None = None) -> Summary:
     """Make the new weights of `old` and of a file that diff() has written: the same bytes as the new file's,
-    or a folder of the same files. `out` appears when all is complete and compared with its checksums.
-    DeltaError names the tensor that differs."""
+    or a folder of the same files. `out` appears when all is complete and compared with its checksums; None:
+    all is made and compared, and nothing written. DeltaError names the tensor that differs."""
     before = Files(old)
     try:
-        with open(change, "rb") as handle, _complete(pathlib.Path(out)) as partial:
+        with (open(change, "rb") as handle,
+              contextlib.nullcontext() if out is None else _complete(pathlib.Path(out)) as partial):
             head = message.read_head(lambda n: _read(handle, n))
             head.check_old(before.specs)
-            writer = _Writer(head, partial)
+            writer = _Writer(head, partial) if partial is not None else None
             try:
                 _patch(head, before, handle, writer, threads, progress)
             finally:
-                writer.close()
+                if writer is not None:
+                    writer.close()
             n_bytes = handle.tell()
     finally:
         before.close()
@@ -126,13 +132,14 @@ def _read(handle: typing.BinaryIO, n: int) -> bytes:
     return data
 
 
-def _patch(head: message.Head, old: Source, handle: typing.BinaryIO, writer: _Writer, threads: int | None,
-           progress: Progress | None) -> None:
+def _patch(head: message.Head, old: Source, handle: typing.BinaryIO, writer: _Writer | None,
+           threads: int | None, progress: Progress | None) -> None:
     def make(chunk: chunks.Chunk, written: chunks.Written) -> int:
         data, at = chunks.coder().decode(chunk, written, old, None), 0
         assert data is not None, "it is in the coder's memory"
         for run in chunk:
-            writer.put(run, data[at : at + run.n_bytes])
+            if writer is not None:
+                writer.put(run, data[at : at + run.n_bytes])
             at += run.n_bytes
         return at
 

@@ -6,7 +6,8 @@ the same bytes.
 The head is JSON, deflated: "files": [[name, safetensors header]] as they will be, one without a name for a
 single file; "bases": {new name: old name, or null for a tensor without old values}, where it is not the same
 name; "removed": old names that are no more; "index": [name, text] of a sharded checkpoint, or null;
-"chunk_elems". Nothing here loads torch."""
+"chunk_elems"; in a stream "versions": [the old weights' or null, the new ones']. docs/delta-format.md has
+every byte. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -31,6 +32,19 @@ THREADS_MAX = 16
 Progress = Callable[[int, int], None]
 
 
+class Version(typing.NamedTuple):
+    """Names weights in a stream: a number, and a checksum of all of them."""
+
+    number: int
+    check: str
+
+    def __str__(self) -> str:
+        return "%d (%s)" % self
+
+
+Versions = tuple[Version | None, Version]
+
+
 @dataclasses.dataclass
 class Head:
     """What a message says before its chunks."""
@@ -40,6 +54,7 @@ class Head:
     removed: list[str]
     index: tuple[str, str] | None
     chunk_elems: int = chunks.ELEMS
+    versions: Versions | None = None  # of the old weights, of the new ones
 
     def __post_init__(self) -> None:
         self.specs: dict[str, Spec] = {}
@@ -58,6 +73,11 @@ class Head:
     def n_bytes(self) -> int:
         return sum(spec.n_bytes for spec in self.specs.values())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no old weights are wanted."""
+        return all(self.bases.get(name, name) is None for name in self.specs)
+
     def check_old(self, specs: dict[str, Spec]) -> None:
         """DeltaError if an old tensor is missing, or has another shape or type."""
         for name, spec in self.specs.items():
@@ -68,8 +88,11 @@ class Head:
                     base, text_of(found) if found is not None else "no such tensor", text_of(spec)))
 
     def write(self) -> bytes:
-        fields = {"files": self.files, "bases": self.bases, "removed": self.removed, "index": self.index,
-                  "chunk_elems": self.chunk_elems}
+        fields: dict[str, object] = {
+            "files": self.files, "bases": self.bases, "removed": self.removed, "index": self.index,
+            "chunk_elems": self.chunk_elems}
+        if self.versions:
+            fields["versions"] = self.versions
         packed = zlib.compress(json.dumps(fields).encode())
         return FRONT.pack(MAGIC, len(packed), capi.lib().tw_checksum(packed, len(packed), 0)) + packed
 
@@ -93,7 +116,7 @@ def read_head(take: Callable[[int], bytes]) -> Head:
         fields = json.loads(unpacker.decompress(packed, HEAD_BYTES_MAX))
         head = Head([(name, header) for name, header in fields["files"]], dict(fields["bases"]),
                     list(fields["removed"]), tuple(fields["index"]) if fields["index"] else None,
-                    int(fields["chunk_elems"]))
+                    int(fields["chunk_elems"]), _versions(fields.get("versions")))
     except DeltaError:
         raise
     except (zlib.error, ValueError, KeyError, TypeError) as error:
@@ -102,6 +125,23 @@ def read_head(take: Callable[[int], bytes]) -> Head:
     if not 0 < head.chunk_elems <= 1 << 28 or not all(map(is_plain_name, names + list(head.index or ())[:1])):
         raise DeltaError("the message's head makes no sense")
     return head
+
+
+def _versions(found: typing.Any) -> Versions | None:
+    """Read them from a head. ValueError or TypeError for what no encoder writes."""
+    if found is None:
+        return None
+    (old, new) = (one and Version(int(one[0]), str(one[1])) for one in found)
+    if new is None:
+        raise ValueError("the new weights have no version")
+    return old, new
+
+
+def check_of(source: Source) -> str:
+    """Checksum of all tensors with their names, types and shapes, in any order, as 16 hexadecimal digits."""
+    text = "".join("%s %s %016x\n" % (json.dumps(name), text_of(source.specs[name]), _whole(source, name))
+                   for name in sorted(source.specs)).encode()
+    return "%016x" % capi.lib().tw_checksum(text, len(text), 0)
 
 
 def _whole(source: Source, name: str) -> int:

@@ -33,6 +33,10 @@ class DeltaError(ValueError):
     """Weights and a message do not fit. The text names the tensor or the file."""
 
 
+class TornError(DeltaError):
+    """Some weights are new and some are old: all of them are wanted."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """A tensor's type and shape."""

@@ -8,8 +8,8 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 
 from . import chunks, message
-from .message import Progress
-from .sources import PACKED, Source, Spec, Tensors
+from .message import Progress, Versions
+from .sources import PACKED, DeltaError, Source, Spec, Tensors, TornError
 
 if typing.TYPE_CHECKING:
     import torch
@@ -67,6 +67,16 @@ def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch
     return Tensors(places, hosts), hosts
 
 
+def on_host(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors, contiguous in host memory: themselves where they are so."""
+    return _source(weights)[1]
+
+
+def check_of(weights: Mapping[str, torch.Tensor]) -> str:
+    """Checksum of all of them, 16 hexadecimal digits."""
+    return message.check_of(_source(weights)[0])
+
+
 def _named(weights: torch.Tensor | Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     return weights if isinstance(weights, Mapping) else {ALONE: weights}
 
@@ -81,15 +91,17 @@ def _header(specs: Mapping[str, Spec]) -> str:
 
 
 def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | Mapping[str, torch.Tensor],
-           threads: int | None = None, progress: Progress | None = None) -> bytes:
-    """A message that makes `new` of `old`: both tensors, or both {name: tensor}. Tensors may be anywhere;
-    those that are not contiguous in host memory are copied there. threads: None for one a core. progress:
-    called with (bytes done, bytes in all). TypeError for what is no plain tensor."""
+           threads: int | None = None, progress: Progress | None = None,
+           versions: Versions | None = None) -> bytes:
+    """A message that makes `new` of `old`: both tensors, or both {name: tensor}; old={}: of nothing. Tensors
+    may be anywhere; those that are not contiguous in host memory are copied there. threads: None for one a
+    core. progress: called with (bytes done, bytes in all). versions: of a stream, see Publisher. TypeError
+    for what is no plain tensor."""
     if isinstance(old, Mapping) != isinstance(new, Mapping):
         raise TypeError("old and new weights: one is a tensor, the other has names")
     (before, _), (after, _) = _source(_named(old)), _source(_named(new))
     bases, removed = message.pair(before, after)
-    head = message.Head([("", _header(after.specs))], bases, removed, None)
+    head = message.Head([("", _header(after.specs))], bases, removed, None, versions=versions)
     written: list[bytes] = []
     message.write(head, before, after, written.append, threads, progress)
     return b"".join(written)
@@ -99,15 +111,20 @@ def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place
            threads: int | None = None) -> typing.Any:
     """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are.
     in_place: they are in the old tensors' memory, but for added ones; what is no more stays in `old`. All of
-    the message is compared with `old` before anything is written. DeltaError for old weights that the message
-    was not made from, and for a message that is spoilt."""
+    the message is read and compared with `old` before anything is written. DeltaError for old weights that
+    the message was not made from, and for a message that is spoilt or breaks off: then `old` is as it was.
+    TornError, in place alone: whoever made the message gave it checksums that are right and contents that
+    are not, and some of `old` is overwritten."""
     given = _named(old)
     (before, hosts), head = _source(given), message.read_head(message.taker(data))
     head.check_old(before.specs)
     _check_all(head, before, data, threads)
-    result = _targets(head, _alone(head, hosts) if in_place else {})
-    _decode_all(head, before, data, result, threads)
-    found = {name: _back(given, head.bases.get(name, name), one, in_place) for name, one in result.items()}
+    result = _targets(head, before.specs, _alone(head, hosts) if in_place else {})
+    try:
+        _decode_all(head, before, data, result, threads)
+    except DeltaError as error:
+        raise (TornError("%s; some old weights are overwritten" % error) if in_place else error) from None
+    found = {name: _back(given, _place(head, name), one, in_place) for name, one in result.items()}
     return found if isinstance(old, Mapping) else found[ALONE]
 
 
@@ -124,9 +141,14 @@ def _check_all(head: message.Head, old: Source, data: bytes, threads: int | None
         pass
 
 
+def _place(head: message.Head, name: str) -> str | None:
+    """The old tensor whose memory a new one may have."""
+    return name if head.is_full else head.bases.get(name, name)
+
+
 def _alone(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The old tensors whose memory no other tensor reads. Others must be read before any is written."""
-    reads = collections.Counter(head.bases.get(name, name) for name in head.specs)
+    reads = collections.Counter(_place(head, name) for name in head.specs)
     found: dict[str, torch.Tensor] = {}
     end, last = 0, ""
     for begin, name in sorted((one.data_ptr(), name) for name, one in hosts.items()):
@@ -139,14 +161,15 @@ def _alone(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, t
     return found
 
 
-def _targets(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _targets(head: message.Head, specs: Mapping[str, Spec],
+             hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Make room for the new tensors, or use the old ones' memory."""
     import torch
 
     types, found = {short: dtype for dtype, short in _dtypes().items()}, {}
     for name, spec in head.specs.items():
-        base = head.bases.get(name, name)
-        there = hosts.get(base) if base is not None else None
+        place = _place(head, name)
+        there = hosts.get(place) if place is not None and specs.get(place) == spec else None
         found[name] = there if there is not None else torch.empty(_shape(spec), dtype=types[spec.dtype])
     return found
 
@@ -161,17 +184,14 @@ def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, 
         pass
 
 
-def _back(given: Mapping[str, torch.Tensor], base: str | None, made: torch.Tensor,
+def _back(given: Mapping[str, torch.Tensor], place: str | None, made: torch.Tensor,
           in_place: bool) -> torch.Tensor:
     """Move a new tensor to the old one's device, or into its memory."""
     import torch
 
-    old = given.get(base) if base is not None else None
-    if old is None:
-        old = next(iter(given.values()), made)
-        return made.to(old.device)
-    if not in_place:
-        return made.to(old.device)
+    old = given.get(place) if place is not None else None
+    if old is None or not in_place or (old.shape, old.dtype) != (made.shape, made.dtype):
+        return made.to((next(iter(given.values()), made) if old is None else old).device)
     if made.data_ptr() != old.data_ptr():
         with torch.no_grad():
             old.copy_(made)

@@ -1,0 +1,87 @@
+"""A stream of messages, from one who trains to those that serve.
+
+    publisher = Publisher(model.state_dict())          who trains
+    publisher.publish(model.state_dict())              after each step, or some
+    messages = publisher.since(have)                   for a server that has this version, or None
+    subscriber = Subscriber(model.state_dict())        who serves
+    subscriber.apply(message)                          subscriber.version is what it has
+
+How messages travel is the caller's. The publisher has a copy of the weights in host memory and the last
+messages; a subscriber its weights and the message; both a few chunks of 2 M elements beside. While a message
+is applied in place, whoever computes with the weights sees some of both versions: apply between batches."""
+
+from __future__ import annotations
+
+import collections
+import typing
+from collections.abc import Mapping
+
+from . import message, tensors
+from .message import Version
+from .sources import DeltaError, TornError
+
+if typing.TYPE_CHECKING:
+    import torch
+
+
+class Publisher:
+    """The newest weights, {name: tensor}, and messages that lead to them from the `keep` versions before."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], keep: int = 8, threads: int | None = None):
+        self._weights = {name: one.clone() for name, one in tensors.on_host(weights).items()}
+        self._messages: collections.deque[tuple[Version, bytes]] = collections.deque(maxlen=keep)
+        self._threads = threads
+        self.version = Version(1, tensors.check_of(self._weights))
+
+    def publish(self, weights: Mapping[str, torch.Tensor]) -> bytes:
+        """Make these the newest weights. Returns the message that makes them of those before."""
+        weights = tensors.on_host(weights)
+        old, new = self.version, Version(self.version.number + 1, tensors.check_of(weights))
+        data = tensors.encode(self._weights, weights, self._threads, versions=(old, new))
+        self._weights = tensors.decode(self._weights, data, in_place=True, threads=self._threads)
+        self._messages.append((old, data))
+        self.version = new
+        return data
+
+    def since(self, have: Version | None) -> list[bytes]:
+        """The messages that lead from a version to the newest, in order; none if it is that. For another
+        version, or None, one message with all weights."""
+        if have == self.version:
+            return []
+        bases = [base for base, _ in self._messages]
+        if have in bases:
+            return [data for _, data in self._messages][bases.index(have) :]
+        return [tensors.encode({}, self._weights, self._threads, versions=(None, self.version))]
+
+
+class Subscriber:
+    """Weights, {name: tensor}, that follow a publisher's, in their own memory. version: None until all of
+    them are known to be a publisher's."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
+        self.weights, self._threads = dict(weights), threads
+        self.version: Version | None = None
+
+    def apply(self, data: bytes) -> bool:
+        """Apply a message; False if the weights are what it leads to already. DeltaError, before anything is
+        written, for another version's message and for one that is spoilt or breaks off. After a TornError
+        the version is None: ask for all weights."""
+        versions = message.read_head(message.taker(data)).versions
+        if versions is None:
+            raise DeltaError("the message names no versions: it is not a stream's")
+        (old, new), have = versions, self.version
+        if new == have:
+            return False
+        if old is not None and old != have:
+            raise DeltaError("the message is for version %s, these weights are %s"
+                             % (old, have or "of no version"))
+        self.version = None  # until all is done, whatever ends it
+        try:
+            self.weights = tensors.decode(self.weights, data, in_place=True, threads=self._threads)
+        except TornError:
+            raise
+        except DeltaError:
+            self.version = have
+            raise
+        self.version = new
+        return True

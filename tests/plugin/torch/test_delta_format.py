@@ -1,0 +1,211 @@
+"""delta: the format of messages, by a reader of its own and by messages that are kept."""
+
+import collections
+import ctypes
+import hashlib
+import pathlib
+import random
+import re
+
+import format_reader
+import pytest
+import torch
+import write_vectors
+from thinwire import capi, delta
+from thinwire.delta import chunks, message, tensors
+from xxh3 import xxh3
+
+FOLDER = pathlib.Path(__file__).parent / "vectors"
+FLOATS = [torch.bfloat16, torch.float16, torch.float32]
+TYPES = {short: dtype for dtype, short in tensors._dtypes().items()}
+
+
+def raw(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def forms(data):
+    """Of each chunk with a payload: form, type, what the codec inside says of its own form."""
+    source = format_reader.Bytes(data)
+    head, specs, found = format_reader.read_head(source), {}, []
+    for _, text in head["files"]:
+        specs.update(format_reader.header_of(text))
+    for chunk in format_reader.cut(specs, head["bases"], head["chunk_elems"]):
+        form, n_bytes, _ = source.struct("BIQ")
+        source.take(17 * len(chunk))
+        payload = source.take(n_bytes)
+        inside = {1: 2, 2: 3, 3: 6}.get(form)
+        if payload:
+            found.append((form, chunk[0].dtype, payload[inside] if inside else None))
+    return found
+
+
+def read_both(old, new):
+    """Both readers make `new`, and say the same of spoilt bytes."""
+    data, before = delta.encode(old, new), {name: raw(one) for name, one in old.items()}
+    for name, (dtype, shape, values) in format_reader.read(data, before).items():
+        one = new[name]
+        assert (TYPES[dtype], shape, values) == (one.dtype, tuple(one.shape), raw(one)), name
+    for name, one in delta.decode(old, data).items():
+        assert raw(one) == raw(new[name])
+    return forms(data)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 1 << 63])
+def test_the_checksum(seed):
+    data = random.Random(seed).randbytes(3000)
+    for n in (*range(0, 300), 1023, 1024, 1025, 1088, 1089, 2048, 2049, 3000):
+        assert xxh3(data[:n], seed) == capi.lib().tw_checksum(data, n, seed), n
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_both_readers_read_all_forms(dtype):
+    noise, stepped, seen = write_vectors.noise, write_vectors.stepped, collections.Counter()
+    for n in (1, 255, 256, 1023, 1024, 3001, 66000):
+        old = {"a": noise(n, dtype=dtype)}
+        seen.update(read_both({}, old))
+        seen.update(read_both(old, {"a": stepped(old["a"])}))
+    old = {"a": noise(70, 64, dtype=dtype), "b": write_vectors.uneven(30, 33, dtype=dtype)}
+    for new in (old, {name: stepped(one) for name, one in old.items()},
+                {"a": noise(70, 64, dtype=dtype, seed=9), "c": old["b"]},
+                {"b": write_vectors.listed().to(dtype), "a": write_vectors.sums_of_two().to(dtype)},
+                {"d": write_vectors.any_bits().view(torch.uint8).view(dtype), "a": 1000 * old["a"]}):
+        seen.update(read_both(old, new))
+        seen.update(read_both({}, new))
+    changes = 3 if dtype == torch.float32 else 1
+    assert {form for form, _, _ in seen} == {0, 2, changes}
+    assert {inside for form, _, inside in seen if form == 2} >= ({1, 2} if dtype == torch.float32 else {1})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_readers_read_random_weights(seed):
+    generator = random.Random(seed)
+    old, new = {}, {}
+    for i in range(generator.randrange(1, 6)):
+        dtype = generator.choice([*FLOATS, torch.int64, torch.bool, torch.float64])
+        shape = [generator.randrange(1, 70) for _ in range(generator.randrange(3))]
+        size, name = 10 ** generator.uniform(-12, 3), "t%d" % i
+        new[name] = write_vectors.noise(*shape, dtype=torch.float64, seed=seed + i, size=size).to(dtype)
+        if generator.random() < 0.7:
+            moved = new[name].double() * (1 + generator.choice([0, 1e-4, 1e-2]))
+            old[name] = moved.to(dtype)
+    read_both(old, new)
+
+
+def vectors():
+    lines = (FOLDER / "vectors.txt").read_text(encoding="utf-8").splitlines()
+    return {line.split()[0]: line.split()[1:] for line in lines if not line.startswith("#")}
+
+
+def vector(name):
+    return (FOLDER / (name + ".twd")).read_bytes()
+
+
+def old_of(base):
+    """{name: (type, shape, bytes)} that a vector's message makes, by the reader in plain Python."""
+    if base == "-":
+        return {}
+    before = {name: values for name, (_, _, values) in old_of(vectors()[base][0]).items()}
+    return format_reader.read(vector(base), before)
+
+
+def as_tensors(found):
+    return {name: torch.frombuffer(bytearray(values), dtype=TYPES[dtype]).reshape(shape) if values
+            else torch.empty(shape, dtype=TYPES[dtype]) for name, (dtype, shape, values) in found.items()}
+
+
+def body_of(data):
+    """What is behind the head, whose deflated bytes are zlib's business, and what the head says."""
+    n_bytes = int.from_bytes(data[8:16], "little")
+    return format_reader.read_head(format_reader.Bytes(data)), data[24 + n_bytes :]
+
+
+@pytest.mark.parametrize("name", vectors())
+def test_vectors(name):
+    base, of_file, of_values = vectors()[name]
+    data, old = vector(name), old_of(base)
+    assert hashlib.sha256(data).hexdigest() == of_file and len(data) < 4096
+    before = {one: values for one, (_, _, values) in old.items()}
+    if of_values == "refused":
+        with pytest.raises(format_reader.FormatError):
+            format_reader.read(data, before)
+        with pytest.raises(delta.DeltaError):
+            delta.decode(as_tensors(old), data)
+        return
+    new = format_reader.read(data, before)
+    assert hashlib.sha256(b"".join(values for _, _, values in new.values())).hexdigest() == of_values
+    for one, tensor in delta.decode(as_tensors(old), data).items():
+        assert raw(tensor) == new[one][2]
+    # and today's encoder writes the same
+    head = format_reader.read_head(format_reader.Bytes(data))
+    versions = head.get("versions")
+    again = write_vectors.encode(as_tensors(old), as_tensors(new), head["chunk_elems"],
+                                 versions and tuple(one and tuple(one) for one in versions))
+    assert body_of(again) == body_of(data)
+
+
+def test_versions_are_the_weights_checksums():
+    for name, base in (("stream-full", "-"), ("stream-delta", "stream-full")):
+        head, old = format_reader.read_head(format_reader.Bytes(vector(name))), old_of(base)
+        new = format_reader.read(vector(name), {one: values for one, (_, _, values) in old.items()})
+        before = head["versions"][0]
+        assert (before and before[1]) == (format_reader.check_of(old) if old else None)
+        assert head["versions"][1][1] == format_reader.check_of(new)
+    assert format_reader.check_of(old_of("many-new")) == tensors.check_of(as_tensors(old_of("many-new")))
+
+
+def test_vectors_have_all_forms():
+    seen = {one for name in vectors() for one in forms(vector(name))}
+    assert seen >= {(0, "I64", None), (0, "BF16", None), (1, "BF16", 1), (2, "BF16", 1), (1, "F16", 1),
+                    (2, "F16", 1), (2, "F32", 1), (2, "F32", 2), (3, "F32", 1)}
+    assert {path.stem for path in FOLDER.glob("*.twd")} == set(vectors())
+
+
+def test_any_spoilt_byte_is_refused():
+    base, _, _ = vectors()["many-delta"]
+    before, data = {name: values for name, (_, _, values) in old_of(base).items()}, vector("many-delta")
+    for place in random.Random(0).sample(range(len(data)), 60):
+        spoilt = data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
+        with pytest.raises((format_reader.FormatError, ValueError)):
+            format_reader.read(spoilt, before)
+
+
+def decode_lossless_in_c(coder, payload, dtype, n):
+    """The values' bytes; None, if the message is refused."""
+    values, segment = bytearray(n * format_reader.SIZES[dtype]), (capi.LosslessSegment * 1)()
+    segment[0].dst, segment[0].n_elems = ctypes.addressof(ctypes.c_char.from_buffer(values)), n
+    status = capi.lib().tw_quant_lossless_decode(
+        coder._lossless, {"F32": capi.FP32, "BF16": capi.BF16}[dtype], segment, 1, payload, len(payload))
+    return bytes(values) if status >= 0 else None
+
+
+@pytest.mark.parametrize("name", ["bf16-new", "fp32-tails-coded", "fp32-tails-listed"])
+def test_both_readers_refuse_the_same_heads(name):
+    """Heads with other bytes, under a checksum that is right: refused by both, or the same values."""
+    source, generator, coder = format_reader.Bytes(vector(name)), random.Random(0), chunks.Coder()
+    dtype, shape = format_reader.header_of(format_reader.read_head(source)["files"][0][1])["w"]
+    _, n_bytes, _ = source.struct("BIQ")
+    source.take(17)
+    payload, n, seen = source.take(n_bytes), shape[0] * shape[1], set()
+    end = 16 + int.from_bytes(payload[16:20], "little")
+    for _ in range(150):
+        other = bytearray(payload)
+        other[generator.randrange(20, end)] ^= 1 << generator.randrange(8)
+        other[12:16] = format_reader.check32_bytes(bytes(other[16:end])).to_bytes(4, "little")
+        found = decode_lossless_in_c(coder, bytes(other), dtype, n)
+        try:
+            assert format_reader.decode_lossless(bytes(other), dtype, n) == found
+        except format_reader.FormatError:
+            assert found is None
+        seen.add(found is None)
+    assert seen == {False, True}
+
+
+def test_the_page_has_the_readers_tables():
+    page = pathlib.Path("docs/delta-format.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^    ([0-9a-f]{80})\n    ([0-9a-f]{80})$", page, re.M)
+    assert [bytes.fromhex(a + b) for a, b in rows] == format_reader.COMMON
+    for name in vectors():
+        assert name in page
+    assert "2^21" in page and chunks.ELEMS == 1 << 21 and message.MAGIC[-1] == 1
+    assert all("`%s`" % one in page for one in format_reader.SIZES)
