@@ -1,5 +1,5 @@
-/* Keys of DeepSpeed that are accepted and mean nothing here, and why; what to have in place of values that are
- * refused. A key stands for all that is in it. */
+/* Keys of DeepSpeed that are accepted and mean nothing here, and why. A key stands for all that is in it. And
+ * what to have in place of values that are refused. */
 #include <string.h>
 #include <strings.h>
 
