@@ -367,12 +367,17 @@ def gathered_dtype(param: Any) -> torch.dtype:
 def gathered(param: Any) -> tuple[int, torch.dtype] | None:
     """(elements in this rank's run, their type) of a parameter's shard, or of the part that it keeps between
     forward and backward. None if the tensor's own class decides what is gathered."""
-    if hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather"):
+    if gathers_own(param):
         return None
     after = getattr(param, "_sharded_post_forward_param_data", None)
     is_after = param.sharded_state.name == "SHARDED_POST_FORWARD" and after is not None
     data: Any = after if is_after else param._sharded_param_data
     return data.numel(), param.param_dtype or data.dtype
+
+
+def gathers_own(param: Any) -> bool:
+    """Whether the tensor's own class decides what is gathered."""
+    return hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather")
 
 
 def own_elems(param: Any) -> int:

@@ -39,14 +39,13 @@ double value_of(int format, int magnitude)
 /* The nearest code, whose largest magnitude is 0x7b. */
 uint8_t code_of(int format, double value)
 {
-    int best = 0;
-    for (int step = 64; step; step /= 2) {
-        const int next = best + step;
-        if (next <= 0x7b && std::fabs(value) >= (value_of(format, next - 1) + value_of(format, next)) / 2) {
-            best = next;
-        }
+    static auto &limits = *new std::map<int, std::vector<double>>; /* between a magnitude and the next one */
+    std::vector<double> &of_format = limits[format];
+    for (int magnitude = int(of_format.size()); magnitude < 0x7b; magnitude++) {
+        of_format.push_back((value_of(format, magnitude) + value_of(format, magnitude + 1)) / 2);
     }
-    return uint8_t(best | (std::signbit(value) ? 0x80 : 0));
+    const auto best = std::upper_bound(of_format.begin(), of_format.end(), std::fabs(value));
+    return uint8_t((best - of_format.begin()) | (std::signbit(value) ? 0x80 : 0));
 }
 
 enum class Change { none, adam, rare, random, mixed };

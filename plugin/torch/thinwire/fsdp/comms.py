@@ -190,8 +190,9 @@ def _kept_bytes(ranks: Communicator) -> int:
 
 def _kept_bytes_each(param: object) -> int:
     """Of an element; fp8, as a tensor's own class mostly gathers it, has no state."""
-    own = inside.gathered(param) is None
-    return 1 if own else inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES
+    if inside.gathers_own(param):
+        return 1
+    return inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES
 
 
 def _announce_memory(ranks: Communicator, limit: int) -> None:
