@@ -7,7 +7,11 @@
 TW_C_BEGIN
 
 /** Does this machine have AVX2 and F16C? */
+#ifdef __x86_64__
 int tw_convert_avx2_usable(void);
+#else
+#define tw_convert_avx2_usable() 0
+#endif
 
 size_t tw_convert_avx2_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_elems);
 size_t tw_convert_avx2_from_fp32(tw_type_t type, const float *src, float factor, void *dst, size_t n_elems);
