@@ -45,7 +45,7 @@ What to install, then try again:
   Fedora, RHEL    dnf install jansson-devel libsodium-devel ucx-devel xxhash-devel (RHEL: with EPEL)
   conda           conda install -c conda-forge jansson libsodium ucx xxhash
   UCX alone       pip install libucx-cu13
-Without root: unpack packages into a folder, and name it in THINWIRE_PREFIX (docs/library.md)."""
+Without root: unpack packages into a folder, and name it in THINWIRE_PREFIX (docs/pytorch.md#installing)."""
 
 
 def fail(text: str) -> typing.NoReturn:
