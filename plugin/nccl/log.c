@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define HOST_BYTES 256
@@ -39,11 +40,11 @@ int tw_nccl_log_shows(tw_nccl_log_level_t level)
 void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message)
 {
     char host[HOST_BYTES] = "?";
+    int thread = (int)syscall(SYS_gettid); /* gettid() needs glibc 2.30 */
 
     (void)gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
-    fprintf(stderr, "%s:%d:%d [%d] NCCL %s thinwire: %s\n", host, (int)getpid(), (int)gettid(), gpu, level,
-            message);
+    fprintf(stderr, "%s:%d:%d [%d] NCCL %s thinwire: %s\n", host, (int)getpid(), thread, gpu, level, message);
 }
 
 static void to_nccl(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)

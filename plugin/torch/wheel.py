@@ -71,18 +71,18 @@ def in_package(path):
     return "/".join(parts[len(parts) - 1 - parts[::-1].index("thinwire"):])
 
 
-def contents(args):
+def contents(out, header, library, nccl, sources):
     """Returns {path in the wheel: bytes}."""
-    version = version_of(args.version_header)
+    version = version_of(header)
     info = "thinwire-%s.dist-info/" % version
-    files = {in_package(path): path.read_bytes() for path in sorted(args.sources)}
+    files = {in_package(path): path.read_bytes() for path in sorted(sources)}
     files["thinwire/version.py"] = b'__version__ = "%s"\n' % version.encode()
     files["thinwire/py.typed"] = b""
-    files["thinwire/" + SONAME] = args.library.read_bytes()
-    files |= {"thinwire/nccl/" + path.name: path.read_bytes() for path in args.nccl}
+    files["thinwire/" + SONAME] = library.read_bytes()
+    files |= {"thinwire/nccl/" + path.name: path.read_bytes() for path in nccl}
     libraries = [data for name, data in files.items() if ".so" in name]
     files[info + "METADATA"] = (METADATA % version).encode()
-    files[info + "WHEEL"] = (WHEEL % platform_of(args.out, libraries)).encode()
+    files[info + "WHEEL"] = (WHEEL % platform_of(out, libraries)).encode()
     files |= {info + "licenses/" + name: path.read_bytes()
               for name, path in sorted(LINKED_IN.items()) if path.exists()}
     files[info + "entry_points.txt"] = ENTRY_POINTS.encode()
@@ -96,7 +96,7 @@ def platform_of(out, libraries):
     platform = pathlib.Path(out).stem.split("-")[-1]
     newest = max((int(minor) for one in libraries for minor in re.findall(rb"\0GLIBC_2\.(\d+)", one)),
                  default=0)
-    promised = re.fullmatch(r"manylinux_2_(\d+)_x86_64", platform)
+    promised = re.fullmatch(r"manylinux_2_(\d+)_\w+", platform)
     if promised and int(promised.group(1)) < newest:
         raise SystemExit("wheel.py: %s, but a library needs glibc 2.%d" % (platform, newest))
     return platform
@@ -104,6 +104,16 @@ def platform_of(out, libraries):
 
 def digest(data):
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def write(out, header, library, nccl, sources):
+    """Make the wheel `out`; what the rest is: main()."""
+    files = contents(out, header, library, nccl, sources)
+    with zipfile.ZipFile(out, "w") as wheel:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
+            wheel.writestr(entry, data)
 
 
 def main():
@@ -114,11 +124,7 @@ def main():
     parser.add_argument("--nccl", type=pathlib.Path, action="append", default=[])
     parser.add_argument("sources", type=pathlib.Path, nargs="+")
     args = parser.parse_args()
-    with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for name, data in contents(args).items():
-            entry = zipfile.ZipInfo(name)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
-            wheel.writestr(entry, data)
+    write(args.out, args.version_header, args.library, args.nccl, args.sources)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-/* What the archive has for stdin; see BUILD. Nothing here reads that. */
+/* What the archive finds as `stdin`; see BUILD. Nothing reads it. */
 #include <stdio.h>
 
-extern FILE *tw_no_stdin;
-FILE *tw_no_stdin;
+__attribute__((visibility("hidden"))) FILE *stdin;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ctypes as C
 import os
-import pathlib
 import signal
 import sys
 import time
@@ -64,12 +63,15 @@ def _info(_args: argparse.Namespace) -> int:
 
 
 def _nccl(args: argparse.Namespace) -> int:
-    folder = pathlib.Path(__file__).resolve().parent / "nccl"
-    found = sorted(path.name for path in folder.glob("*.so"))
-    if not found:
-        raise OSError("%s: no libraries for NCCL: this is not the wheel, or it was built without" % folder)
-    print(folder if args.path else
-          "export LD_LIBRARY_PATH=%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_NET_PLUGIN=thinwire\n"
+    folder = info.NCCL
+    if not (folder / info.PLUGIN).exists():
+        raise OSError("%s: no libraries for NCCL: this is not the wheel" % folder)
+    if args.path or args.plugin:
+        print(folder / info.PLUGIN if args.plugin else folder)
+        return 0
+    if not (folder / info.INTERPOSER).exists():
+        print("# " + info.NO_INTERPOSER)
+    print("export LD_LIBRARY_PATH=%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_NET_PLUGIN=thinwire\n"
           "export NCCL_NET=Thinwire NCCL_NET_PLUGIN_REF_COUNT=1" % folder)
     return 0
 
@@ -150,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
         "nccl", help="where the libraries for NCCL are, as lines for a shell",
         description="Lines for a shell that have NCCL load the net plugin; what else there is: docs/nccl.md.")
     nccl.add_argument("--path", action="store_true", help="the folder alone")
+    nccl.add_argument("--plugin", action="store_true",
+                      help="the net plugin's path alone, which NCCL_NET_PLUGIN may be")
     nccl.set_defaults(run=_nccl)
     diff = commands.add_parser("diff", help="write what makes NEW of OLD")
     diff.add_argument("old", metavar="OLD",

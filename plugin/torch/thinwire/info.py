@@ -14,6 +14,9 @@ from . import capi, policy, switches
 from .version import __version__
 
 Line = tuple[str, str]  # (what, how it is)
+NCCL = pathlib.Path(__file__).resolve().parent / "nccl"  # what the wheel has for NCCL
+PLUGIN, INTERPOSER = "libnccl-net-thinwire.so", "libthinwire-nccl.so"
+NO_INTERPOSER = "no interposer (%s): this wheel was built without CUDA and NCCL" % INTERPOSER
 
 
 def _backends(memory: int) -> list[str]:
@@ -44,6 +47,13 @@ def _library() -> Iterator[Line]:
     yield "codecs", "on the host %s; on GPUs %s" % (
         ", ".join(_backends(capi.HOST)),
         ", ".join(_backends(capi.CUDA)) or "none: built without CUDA, or no GPU")
+    yield "nccl", _nccl()
+
+
+def _nccl() -> str:
+    if not (NCCL / PLUGIN).exists():
+        return "nothing: this is not the wheel"
+    return "net plugin (%s), %s" % (NCCL, "interposer" if (NCCL / INTERPOSER).exists() else NO_INTERPOSER)
 
 
 def _read(path: pathlib.Path) -> str:
