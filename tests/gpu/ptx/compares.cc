@@ -1,6 +1,6 @@
 /* Comparisons and choices. */
 #include "tests/gpu/ptx/lanes.h"
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 
 namespace tw::ptx
 {
@@ -164,6 +164,7 @@ void make_slct(Statement &s)
 
 } // namespace
 
+extern const MakerTable compare_makers;
 const MakerTable compare_makers = {
     {"setp", make_setp},
     {"selp", make_selp},

@@ -1,5 +1,5 @@
 /* Branches, calls, barriers and what does nothing here. */
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 #include "tests/gpu/ptx/warp.h"
 
 namespace tw::ptx
@@ -96,6 +96,7 @@ void make_nothing(Statement &)
 
 } // namespace
 
+extern const MakerTable control_makers;
 const MakerTable control_makers = {
     {"bra", make_bra},           {"brx", make_brx},          {"ret", make_ret},
     {"exit", make_ret},          {"trap", make_trap},        {"call", make_call},

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "tests/gpu/ptx/lanes.h"
+#include "tests/gpu/ptx/makers.h"
 #include "tests/gpu/ptx/report.h"
-#include "tests/gpu/ptx/translate.h"
 
 namespace tw::ptx
 {
@@ -277,6 +277,7 @@ void make_isspacep(Statement &s)
 
 } // namespace
 
+extern const MakerTable convert_makers;
 const MakerTable convert_makers = {
     {"cvt", make_cvt},
     {"mov", make_mov},

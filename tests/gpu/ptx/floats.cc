@@ -1,6 +1,6 @@
 /* Arithmetic of fp32 and fp64. Of halves there are conversions alone: our kernels compute in fp32. */
 #include "tests/gpu/ptx/lanes.h"
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 
 namespace tw::ptx
 {
@@ -285,6 +285,7 @@ const Maker float_add = make_binary<Plus>, float_sub = make_binary<Minus>, float
             float_fma = make_fma, float_div = make_div, float_abs = make_unary<Absolute>,
             float_neg = make_neg, float_min = make_choose<false>, float_max = make_choose<true>;
 
+extern const MakerTable float_makers;
 const MakerTable float_makers = {
     {"fma", make_fma},
     {"rcp", make_function<inverse>},

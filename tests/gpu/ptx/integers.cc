@@ -3,7 +3,7 @@
 #include <climits>
 
 #include "tests/gpu/ptx/lanes.h"
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 
 namespace tw::ptx
 {
@@ -523,6 +523,7 @@ void make_not(Statement &s)
 
 } // namespace
 
+extern const MakerTable integer_makers;
 const MakerTable integer_makers = {
     {"add", make_add},
     {"addc", make_add},

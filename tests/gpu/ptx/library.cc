@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/gpu/ptx/launch.h"
+#include "tests/gpu/ptx/opcodes.h"
 #include "tests/gpu/ptx/parse.h"
 #include "tests/gpu/ptx/report.h"
 #include "tests/gpu/ptx/settings.h"
@@ -81,7 +82,7 @@ const Kernel *find_kernel(const std::string &name)
         module = parse_module(found->second.file);
     }
     if (!kernel) {
-        kernel = translate(*module, module->functions.at(found->second.name));
+        kernel = translate(*module, module->functions.at(found->second.name), opcode_maker);
     }
     return kernel.get();
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/gpu/ptx/lanes.h"
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 
 namespace tw::ptx
 {
@@ -209,6 +209,7 @@ void make_cp(Statement &s)
 
 } // namespace
 
+extern const MakerTable memory_makers;
 const MakerTable memory_makers = {
     {"ld", make_ld},     {"ldu", make_ld},   {"st", make_st},
     {"atom", make_atom}, {"red", make_atom}, {"cp", make_cp},

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/gpu/ptx/lanes.h"
-#include "tests/gpu/ptx/translate.h"
+#include "tests/gpu/ptx/makers.h"
 
 namespace tw::ptx
 {
@@ -253,6 +253,7 @@ void make_mma(Statement &s)
 
 } // namespace
 
+extern const MakerTable lane_makers;
 const MakerTable lane_makers = {
     {"shfl", make_shfl},
     {"vote", make_vote},
@@ -261,6 +262,7 @@ const MakerTable lane_makers = {
     {"activemask", make_activemask},
 };
 
+extern const MakerTable matrix_makers;
 const MakerTable matrix_makers = {
     {"ldmatrix", make_ldmatrix},
     {"mma", make_mma},

@@ -19,8 +19,8 @@ struct Settings {
     long processors;    /**< PTX_PROCESSORS: multiprocessors of the device */
     long capability;    /**< PTX_CAPABILITY: 80 is 8.0 */
     long memory_mb;     /**< PTX_MEMORY_MB: of the device */
-    unsigned long
-        branches; /**< PTX_BRANCHES: branches backwards that a launch may take before it is given up */
+    /** PTX_BRANCHES: branches backwards that a launch may take before it is given up */
+    unsigned long branches;
 };
 
 Settings &settings();

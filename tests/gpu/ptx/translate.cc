@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
-#include <unordered_map>
 
 #include "tests/gpu/ptx/report.h"
 
@@ -43,21 +42,6 @@ const std::set<std::string> special_names = {
     "%lanemask_gt", "%lanemask_ge", "%lanemask_eq",
     "%warpid",      "%nwarpid",     "%dynamic_smem_size",
 };
-
-/* All opcodes. */
-Maker maker_of(const std::string &word)
-{
-    static const auto *makers = [] {
-        auto *all = new std::unordered_map<std::string, Maker>;
-        for (const MakerTable *table : {&integer_makers, &float_makers, &compare_makers, &convert_makers,
-                                        &memory_makers, &lane_makers, &matrix_makers, &control_makers}) {
-            all->insert(table->begin(), table->end());
-        }
-        return all;
-    }();
-    const auto found = makers->find(word);
-    return found == makers->end() ? nullptr : found->second;
-}
 
 Round round_of(const Statement &s)
 {
@@ -546,14 +530,14 @@ void Translator::run(const Function &entry)
     kernel->local_bytes = (kernel->local_bytes + 15) / 16 * 16;
 }
 
-std::unique_ptr<Kernel> translate(const Module &module, const Function &entry)
+std::unique_ptr<Kernel> translate(const Module &module, const Function &entry, MakerOf maker_of)
 {
     auto kernel = std::make_unique<Kernel>();
     kernel->name = entry.name;
     kernel->module = &module;
     kernel->function = &entry;
     kernel->shared_bytes = module.shared_bytes;
-    Translator(module, kernel.get()).run(entry);
+    Translator(module, kernel.get(), maker_of).run(entry);
     return kernel;
 }
 

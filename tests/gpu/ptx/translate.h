@@ -10,8 +10,6 @@
 namespace tw::ptx
 {
 
-std::unique_ptr<Kernel> translate(const Module &module, const Function &entry);
-
 class Translator;
 
 /** One instruction of the text while it is translated. */
@@ -42,12 +40,12 @@ struct Statement {
     [[noreturn]] void unknown() const;
 };
 
+/** Makes the instruction of a statement. */
 using Maker = void (*)(Statement &);
-using MakerTable = std::vector<std::pair<const char *, Maker>>;
+/** Of an opcode without its modifiers; NULL: it is not known. */
+using MakerOf = Maker (*)(const std::string &word);
 
-/** The opcodes: a table of each room. */
-extern const MakerTable integer_makers, float_makers, compare_makers, convert_makers, memory_makers,
-    lane_makers, matrix_makers, control_makers;
+std::unique_ptr<Kernel> translate(const Module &module, const Function &entry, MakerOf maker_of);
 
 /** The parts of a text between commas or others. */
 std::vector<std::string> split_at(const std::string &text, char at);
@@ -57,7 +55,8 @@ std::vector<std::string> list_in(const std::string &text);
 class Translator
 {
   public:
-    Translator(const Module &the_module, Kernel *the_kernel) : module(the_module), kernel(the_kernel)
+    Translator(const Module &the_module, Kernel *the_kernel, MakerOf the_maker_of)
+        : module(the_module), kernel(the_kernel), maker_of(the_maker_of)
     {
     }
     void run(const Function &entry);
@@ -106,6 +105,7 @@ class Translator
 
     const Module &module;
     Kernel *kernel;
+    MakerOf maker_of;
     const Function *function = nullptr;
     size_t at = 0;
     int line = 0, source_file = 0, source_line = 0;
