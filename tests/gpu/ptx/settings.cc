@@ -23,6 +23,7 @@ static Settings read_settings()
     s.files = text_of("PTX_FILES");
     s.log = text_of("PTX_LOG");
     s.expect = text_of("PTX_EXPECT");
+    s.mutant = text_of("PTX_MUTANT");
     s.seed = (unsigned long)number_of("PTX_SEED", 0);
     s.diverge = number_of("PTX_DIVERGE", 0) != 0;
     s.races = number_of("PTX_RACES", 0) != 0;

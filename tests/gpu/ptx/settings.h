@@ -10,6 +10,7 @@ struct Settings {
     std::string files;  /**< PTX_FILES: .ptx files and folders of them, with spaces between */
     std::string log;    /**< PTX_LOG: the file that counts of kernels and reports go to at the end */
     std::string expect; /**< PTX_EXPECT: kinds of reports that are no failure, with commas between */
+    std::string mutant; /**< PTX_MUTANT: FILE:LINE of an instruction that is taken out: see mutants.py */
     unsigned long seed; /**< PTX_SEED: blocks and warps in random order; 0: in theirs */
     bool diverge;       /**< PTX_DIVERGE: lanes that went apart stay apart for as long as they may */
     bool races;         /**< PTX_RACES: look for races between blocks on global memory */

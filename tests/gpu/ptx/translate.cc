@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/gpu/ptx/report.h"
+#include "tests/gpu/ptx/settings.h"
 
 namespace tw::ptx
 {
@@ -62,6 +63,17 @@ Space space_of_words(const Statement &s)
            : s.has("param") || s.has("param::entry") || s.has("param::func") ? Space::param
            : s.has("const")                                                  ? Space::constant
                                                                              : Space::generic;
+}
+
+/* As if an instruction were not there; of one with a guard the guard alone, but for branches. */
+void take_out(Insn *in)
+{
+    const bool guarded = in->guard.kind != Operand::nothing && in->flow != Flow::branch;
+    in->guard = Operand();
+    if (!guarded) {
+        in->run = nullptr;
+        in->flow = Flow::plain;
+    }
 }
 
 /* What the modifiers mean whatever the instruction. */
@@ -489,7 +501,10 @@ void Translator::instruction()
         s.unknown();
     }
     maker(s);
-    if (!s.label.empty()) {
+    if (!settings().mutant.empty() && place().substr(place().rfind('/') + 1) == settings().mutant) {
+        take_out(&s.insn);
+    }
+    if (!s.label.empty() && (s.insn.flow == Flow::branch || s.insn.flow == Flow::table)) {
         fixes.push_back({kernel->code.size(), s.label});
     }
     kernel->code.push_back(std::move(s.insn));
