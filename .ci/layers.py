@@ -39,6 +39,8 @@ ALSO_PUBLIC = [
     "collectives/algorithms/algorithm.h",
     "collectives/model/measuring.h",
     "collectives/model/model.h",
+    # For sums of plain tensors on a GPU, which have the CPU's NaN.
+    "quant/arithmetic/float.h",
     # For the trainer's kernels, which make AdamW's step without encoding it.
     "quant/arithmetic/adamw.h",
     # For the benchmark that trains to have gradients.

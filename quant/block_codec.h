@@ -135,8 +135,8 @@ typedef struct tw_quant_segment {
 } tw_quant_segment_t;
 
 /* All return TW_OK, TW_ERR_INVALID (type, NULL pointer, n_elems beyond TW_MEMORY_BYTES_MAX; logged) or
- * TW_ERR_CUDA. One pass over memory each. Which NaN a sum becomes is not specified (which values become NaN
- * is). */
+ * TW_ERR_CUDA. One pass over memory each. A GPU gives the NaN of x86's arithmetic, too; but which NaN a sum of
+ * a reduction becomes is not specified (which values become NaN is). */
 
 /** src: type[n]; dst: encoded. */
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -208,7 +208,7 @@ typedef struct tw_quant_adamw_segment {
  *  master = master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) +
  *  eps)): each operation in fp32, the factors (the last one as a product with 1 / sqrt) rounded once from
  *  fp64. dst: encoded (master - replica). The same bits on every backend. A NaN gradient spoils m, v and
- *  master: check first. */
+ *  master, where every NaN is 0x7fc00000: check first. */
 tw_status_t tw_quant_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments);

@@ -5,6 +5,7 @@ Flags that a command line may set:
                                   Default 90. --config=release sets all that are supported.
   --define=TW_NVCC_WERROR=1       warnings are errors
   --define=TW_LINEINFO=1          lines of the source in kernels, for profilers and compute-sanitizer: three times the size
+  --define=TW_PTX_ARCH=75         the architecture of output group `ptx`, the kernels as text. Default 80.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -19,17 +20,17 @@ def _arch_flags(var):
         flags.append("-gencode=arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1]))
     return flags
 
-def _compile(ctx, src, headers, context):
-    out = ctx.actions.declare_file("_cuda/%s/%s.o" % (ctx.label.name, src.basename))
+def _compile(ctx, src, headers, context, kind = "o"):
+    out = ctx.actions.declare_file("_cuda/%s/%s.%s" % (ctx.label.name, src.basename, kind))
     args = ctx.actions.args()
-    args.add_all(["-c", src, "-o", out, "-std=c++17", "-O3"])
-    if ctx.var.get("TW_LINEINFO") == "1":
+    args.add_all(["-c" if kind == "o" else "-ptx", src, "-o", out, "-std=c++17", "-O3"])
+    if ctx.var.get("TW_LINEINFO") == "1" or kind == "ptx":
         args.add("-lineinfo")
     args.add_all([f for h in _HOST_FLAGS for f in ["-Xcompiler", h]])
 
     # CPU and GPU give the same bits: the device does not contract either.
     args.add("--fmad=" + ("true" if ctx.attr.fmad else "false"))
-    args.add_all(_arch_flags(ctx.var))
+    args.add_all(_arch_flags(ctx.var) if kind == "o" else ["-arch=compute_" + ctx.var.get("TW_PTX_ARCH", "80")])
     if ctx.var.get("TW_NVCC_WERROR") == "1":
         args.add_all(["-Werror", "all-warnings"])
     args.add_all(context.defines, before_each = "-D")
@@ -43,7 +44,7 @@ def _compile(ctx, src, headers, context):
         arguments = [args],
         inputs = depset([src, ctx.file._version] + headers, transitive = [context.headers]),
         outputs = [out],
-        mnemonic = "CudaCompile",
+        mnemonic = "CudaCompile" if kind == "o" else "CudaPtx",
         progress_message = "Compiling %s with nvcc" % src.short_path,
         use_default_shell_env = True,
     )
@@ -76,8 +77,10 @@ def _cuda_objects_impl(ctx):
         disallow_dynamic_library = True,
     )
     info = CcInfo(compilation_context = own, linking_context = linking)
+    ptx = [_compile(ctx, src, ctx.files.hdrs, deps.compilation_context, "ptx") for src in ctx.files.srcs]
     return [
         DefaultInfo(files = objects),
+        OutputGroupInfo(ptx = depset(ptx)),
         cc_common.merge_cc_infos(direct_cc_infos = [info], cc_infos = [deps]),
     ]
 

@@ -3,6 +3,9 @@
  * row of the grid is one segment. */
 #pragma once
 
+/* First: CUDA's headers have a `half`, which it shadows. */
+#include "quant/arithmetic/float.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <vector_types.h>
@@ -78,6 +81,33 @@ TW_SUM_FN float to_float(__half x)
     return __half2float(x);
 }
 
+TW_SUM_FN unsigned bits(__nv_bfloat16 x)
+{
+    return __bfloat16_as_ushort(x);
+}
+
+TW_SUM_FN unsigned bits(__half x)
+{
+    return __half_as_ushort(x);
+}
+
+/* With the NaN of the CPU, which a GPU's conversions replace by their own. */
+
+TW_SUM_FN float to_float_exact(float x)
+{
+    return x;
+}
+
+TW_SUM_FN float to_float_exact(__nv_bfloat16 x)
+{
+    return tw_float_from_bf16((uint16_t)bits(x));
+}
+
+TW_SUM_FN float to_float_exact(__half x)
+{
+    return tw_float_from_fp16((uint16_t)bits(x));
+}
+
 TW_SUM_FN void from_float(float x, float *to)
 {
     *to = x;
@@ -85,12 +115,12 @@ TW_SUM_FN void from_float(float x, float *to)
 
 TW_SUM_FN void from_float(float x, __nv_bfloat16 *to)
 {
-    *to = __float2bfloat16_rn(x);
+    *to = x == x ? __float2bfloat16_rn(x) : __ushort_as_bfloat16(tw_float_to_bf16(x));
 }
 
 TW_SUM_FN void from_float(float x, __half *to)
 {
-    *to = __float2half_rn(x);
+    *to = x == x ? __float2half_rn(x) : __ushort_as_half(tw_float_to_fp16(x));
 }
 
 /** Eight elements, in registers: 16 or 32 bytes, moved 16 at a time. */
@@ -128,16 +158,6 @@ TW_SUM_FN void store(const float *v, float *to)
     put((float4 *)to + 1, float4{v[4], v[5], v[6], v[7]});
 }
 
-TW_SUM_FN unsigned bits(__nv_bfloat16 x)
-{
-    return __bfloat16_as_ushort(x);
-}
-
-TW_SUM_FN unsigned bits(__half x)
-{
-    return __half_as_ushort(x);
-}
-
 template <class T>
 TW_SUM_FN unsigned pair(float low, float high)
 {
@@ -167,6 +187,17 @@ TW_SUM_FN float scaled(float sum, const Params &params)
     return size > params.limit && size < INFINITY ? copysignf(params.limit, x) : x;
 }
 
+/** The scaled sum, of which the fast way made a NaN, with the CPU's NaN. */
+template <class In>
+TW_SUM_FN float exact(const Params &params, const tw_gpu_sum_segment_t &segment, size_t index)
+{
+    float acc = to_float_exact(input<In>(params, segment, 0)[index]);
+    for (int k = 1; k < params.n_inputs; k++) {
+        acc = tw_float_add_nan(acc, to_float_exact(input<In>(params, segment, k)[index]));
+    }
+    return acc == acc ? scaled(acc, params) : tw_float_add_nan(acc, 0.0f);
+}
+
 /* ---- bodies -------------------------------------------------------------------------------------------- */
 
 template <class In, class Out>
@@ -187,6 +218,9 @@ struct SumBody {
         }
         for (size_t i = 0; i < octet_elems; i++) {
             acc[i] = scaled(acc[i], params);
+            if (acc[i] != acc[i]) {
+                acc[i] = exact<In>(params, segment, first + i);
+            }
         }
         store(acc, (Out *)segment.dst + first);
     }
@@ -197,7 +231,8 @@ struct SumBody {
         for (int k = 1; k < params.n_inputs; k++) {
             acc += to_float(input<In>(params, segment, k)[index]);
         }
-        from_float(scaled(acc, params), (Out *)segment.dst + index);
+        acc = scaled(acc, params);
+        from_float(acc == acc ? acc : exact<In>(params, segment, index), (Out *)segment.dst + index);
     }
 
     static TW_SUM_FN void run(const Params &params, const Place &place)

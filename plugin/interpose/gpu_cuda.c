@@ -7,6 +7,10 @@
 
 #include "quant/quant.h"
 
+/** Kernels of quant have more than 4 KB of parameters: what CUDA 12.1 brought, in its toolkit and its driver. */
+#define LEAST_DRIVER 12010
+_Static_assert(CUDART_VERSION >= LEAST_DRIVER, "kernels with more than 4 KB of parameters need CUDA 12.1");
+
 static int works;
 
 static void gpu_probe(void)
@@ -16,12 +20,13 @@ static void gpu_probe(void)
 
     error = error == cudaSuccess ? cudaRuntimeGetVersion(&runtime) : error;
     error = error == cudaSuccess ? cudaGetDevice(&device) : error;
-    works = error == cudaSuccess && driver / 1000 >= runtime / 1000;
+    works = error == cudaSuccess && driver / 1000 >= runtime / 1000 && driver >= LEAST_DRIVER;
     if (error != cudaSuccess) {
         (void)cudaGetLastError(); /* the job shall not find it */
         tw_error("nccl: nothing can be quantized here: CUDA: %s", cudaGetErrorString(error));
     } else if (!works) {
-        tw_error("nccl: nothing can be quantized here: built with CUDA %d.%d, and the driver is for %d.%d",
+        tw_error("nccl: nothing can be quantized here: built with CUDA %d.%d, and the driver is for %d.%d "
+                 "(12.1 is the least)",
                  runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
     }
 }

@@ -41,12 +41,20 @@ TW_HD static inline float tw_adamw_sqrt(float x)
 #endif
 }
 
+/** A NaN as the one that all backends have. */
+TW_HD static inline float tw_adamw_result(float x)
+{
+    return x == x ? x : tw_float_of_bits(TW_FLOAT_NAN_BITS);
+}
+
 /** Updates the moments in place and returns the new master weight. */
 TW_HD static inline float tw_adamw_element(const tw_adamw_factors_t *f, float grad, float master, float *m,
                                            float *v)
 {
-    *m = tw_float_add(tw_float_mul(f->beta1, *m), tw_float_mul(f->rest1, grad));
-    *v = tw_float_add(tw_float_mul(f->beta2, *v), tw_float_mul(f->rest2, tw_float_mul(grad, grad)));
+    *m = tw_adamw_result(tw_float_add(tw_float_mul(f->beta1, *m), tw_float_mul(f->rest1, grad)));
+    *v = tw_adamw_result(
+        tw_float_add(tw_float_mul(f->beta2, *v), tw_float_mul(f->rest2, tw_float_mul(grad, grad))));
     float root = tw_float_add(tw_float_mul(tw_adamw_sqrt(*v), f->root_inv), f->eps);
-    return tw_float_sub(tw_float_mul(master, f->keep), tw_float_mul(f->step_size, tw_float_div(*m, root)));
+    return tw_adamw_result(
+        tw_float_sub(tw_float_mul(master, f->keep), tw_float_mul(f->step_size, tw_float_div(*m, root))));
 }

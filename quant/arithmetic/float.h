@@ -20,9 +20,10 @@
 
 /* ---- bits of a float and arithmetic without contraction ------------------------------------------------ */
 
-#define TW_FLOAT_INF_BITS 0x7f800000u /**< +Inf; above it NaN */
-#define TW_FLOAT_MAX_BITS 0x7f7fffffu /**< largest finite fp32 */
-#define TW_FLOAT_NAN_BITS 0x7fc00000u /**< the quiet NaN that is stored and decoded */
+#define TW_FLOAT_INF_BITS 0x7f800000u     /**< +Inf; above it NaN */
+#define TW_FLOAT_MAX_BITS 0x7f7fffffu     /**< largest finite fp32 */
+#define TW_FLOAT_NAN_BITS 0x7fc00000u     /**< the quiet NaN that is stored and decoded */
+#define TW_FLOAT_NEW_NAN_BITS 0xffc00000u /**< what x86 makes of Inf - Inf */
 
 TW_HD static inline uint32_t tw_float_bits(float x)
 {
@@ -50,6 +51,19 @@ TW_HD static inline float tw_float_add(float a, float b)
 #else
     return a + b;
 #endif
+}
+
+/** a + b with x86's NaN, where a GPU has one for all: that of a, else that of b, else a new one. */
+TW_HD static inline float tw_float_add_nan(float a, float b)
+{
+    float sum = tw_float_add(a, b);
+    if (tw_float_abs_bits(sum) <= TW_FLOAT_INF_BITS) {
+        return sum;
+    }
+    uint32_t bits = tw_float_abs_bits(a) > TW_FLOAT_INF_BITS   ? tw_float_bits(a)
+                    : tw_float_abs_bits(b) > TW_FLOAT_INF_BITS ? tw_float_bits(b)
+                                                               : TW_FLOAT_NEW_NAN_BITS;
+    return tw_float_of_bits(bits | 0x400000u);
 }
 
 TW_HD static inline float tw_float_sub(float a, float b)

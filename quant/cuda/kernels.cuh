@@ -192,7 +192,10 @@ struct tw_kernel_sink_apply {
         float sum[TW_STRIP_ELEMS];
         tw_strip_widen<TYPE>(old, sum);
         for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-            sum[i] = tw_strip_add_keep(sum[i], x[i]);
+            if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) { /* widening makes it the GPU's */
+                sum[i] = tw_float_from_fp16((uint16_t)(old[i / 2] >> (16 * (i % 2))));
+            }
+            sum[i] = tw_float_add_nan(sum[i], x[i]);
         }
         tw_strip_fit<TYPE>(sum, TW_STRIP_SATURATE, words);
     }
@@ -212,9 +215,12 @@ TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const t
     if (args.undo) {
         tw_kernel_rotate(view, row, x);
     }
-    if (exceptional && tw_block_scale_is_nonfinite(scale)) {
+    if (exceptional) {
+        bool all = tw_block_scale_is_nonfinite(scale);
         for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-            x[i] = tw_float_of_bits(TW_FLOAT_NAN_BITS);
+            if (all || tw_strip_is_nan(x[i])) {
+                x[i] = tw_float_of_bits(all ? TW_FLOAT_NAN_BITS : TW_FLOAT_NEW_NAN_BITS);
+            }
         }
     }
     SINK::finish(x, old, exceptional, words);

@@ -104,16 +104,6 @@ TW_HD static inline void tw_strip_fit(const float (&x)[TW_STRIP_ELEMS], tw_strip
     }
 }
 
-/** old + x; a NaN of `old` stays as it is, any other is the quiet one: a GPU makes other NaN than a CPU. */
-TW_HD static inline float tw_strip_add_keep(float old, float x)
-{
-    float sum = tw_float_add(old, x);
-    if (!tw_strip_is_nan(sum)) {
-        return sum;
-    }
-    return tw_float_of_bits(tw_strip_is_nan(old) ? tw_float_bits(old) | 0x400000u : TW_FLOAT_NAN_BITS);
-}
-
 TW_HD static inline float tw_strip_quiet(float x)
 {
     return tw_strip_is_nan(x) ? tw_float_of_bits(TW_FLOAT_NAN_BITS) : x;

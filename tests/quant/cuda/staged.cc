@@ -24,29 +24,43 @@ size_t take_every = 1;
 
 /* ---- buffers of one call ------------------------------------------------------------------------------- */
 
-/* A host image of device memory: the call's buffers, guards between them. */
+/* The call's buffers on the device, each in an allocation of its own: what is beyond belongs to nobody. Every
+ * other stage has guards around them instead, which show what a GPU does not: a write a little too far. */
 class Stage
 {
   public:
-    /* Place a buffer; the same one may come again. */
+    Stage() : guard_(stages++ % 2 ? 64 : 0)
+    {
+    }
+    ~Stage()
+    {
+        for (const auto &[host, place] : places_) {
+            cudaFree(place.memory);
+        }
+    }
+    Stage(const Stage &) = delete;
+    Stage &operator=(const Stage &) = delete;
+
+    /* Place a buffer; the same one may come again. It is as far from a multiple of 64 as on the host. */
     void add(const void *host, size_t bytes, bool written)
     {
-        if (!host || places_.count(host)) {
-            return;
+        if (host && !places_.count(host)) {
+            places_[host] = {guard_ + reinterpret_cast<uintptr_t>(host) % 64, bytes, written, {}, nullptr};
         }
-        const size_t start = (end_ + 127) / 64 * 64 + reinterpret_cast<uintptr_t>(host) % 64;
-        end_ = start + bytes;
-        places_[host] = {start, bytes, written};
     }
 
     tw_status_t upload()
     {
-        image_.assign(end_ + 64, 0xa5);
-        for (const auto &[host, place] : places_) {
-            memcpy(image_.data() + place.start, host, place.bytes);
+        for (auto &[host, place] : places_) {
+            place.image.assign(place.start + place.bytes + guard_, 0xa5);
+            memcpy(place.image.data() + place.start, host, place.bytes);
+            if (place.image.empty()) {
+                place.image.push_back(0); /* a pointer to nothing is one, too */
+            }
+            CUDA_TRY(cudaMalloc(reinterpret_cast<void **>(&place.memory), place.image.size()));
+            CUDA_TRY(
+                cudaMemcpy(place.memory, place.image.data(), place.image.size(), cudaMemcpyHostToDevice));
         }
-        TRY(grow(image_.size()));
-        CUDA_TRY(cudaMemcpy(memory(), image_.data(), image_.size(), cudaMemcpyHostToDevice));
         return TW_OK;
     }
 
@@ -54,57 +68,40 @@ class Stage
     T *on_device(T *host) const
     {
         const auto found = places_.find(host);
-        return found == places_.end() ? nullptr : reinterpret_cast<T *>(memory() + found->second.start);
+        return found == places_.end() ? nullptr
+                                      : reinterpret_cast<T *>(found->second.memory + found->second.start);
     }
 
     /* Results to where they belong; everything else must be what it was. */
     tw_status_t download()
     {
-        std::vector<uint8_t> after(image_.size());
         CUDA_TRY(cudaDeviceSynchronize());
-        CUDA_TRY(cudaMemcpy(after.data(), memory(), after.size(), cudaMemcpyDeviceToHost));
         for (const auto &[host, place] : places_) {
-            if (!place.written) {
-                continue;
+            std::vector<uint8_t> after(place.image.size());
+            CUDA_TRY(cudaMemcpy(after.data(), place.memory, after.size(), cudaMemcpyDeviceToHost));
+            if (place.written) {
+                memcpy(const_cast<void *>(host), after.data() + place.start, place.bytes);
+                memcpy(after.data() + place.start, place.image.data() + place.start, place.bytes);
             }
-            memcpy(const_cast<void *>(host), after.data() + place.start, place.bytes);
-            memcpy(after.data() + place.start, image_.data() + place.start, place.bytes);
+            if (after != place.image) {
+                tw_error("a kernel wrote where it should not");
+                return TW_ERR_INTERNAL;
+            }
         }
-        if (after == image_) {
-            return TW_OK;
-        }
-        tw_error("a kernel wrote where it should not");
-        return TW_ERR_INTERNAL;
+        return TW_OK;
     }
 
   private:
     struct Place {
         size_t start, bytes;
         bool written;
+        std::vector<uint8_t> image; /* what was uploaded, with what is around it */
+        uint8_t *memory;
     };
 
-    /* One block of device memory for all calls; it grows. */
-    static uint8_t *&memory()
-    {
-        static uint8_t *block = nullptr;
-        return block;
-    }
-
-    static tw_status_t grow(size_t bytes)
-    {
-        static size_t size = 0;
-        if (bytes <= size) {
-            return TW_OK;
-        }
-        CUDA_TRY(cudaFree(memory()));
-        size = bytes + (size_t{16} << 20);
-        CUDA_TRY(cudaMalloc(reinterpret_cast<void **>(&memory()), size));
-        return TW_OK;
-    }
-
+    static inline size_t stages = 0;
+    size_t guard_;
     std::map<const void *, Place> places_;
-    std::vector<uint8_t> image_;
-    size_t end_ = 0;
 };
 
 /* ---- contexts ------------------------------------------------------------------------------------------ */

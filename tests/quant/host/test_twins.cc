@@ -134,25 +134,8 @@ class QuantTwins : public tw::Twins
     void compare_decode(const Case &c, Operation operation, const std::vector<uint8_t> &encoded)
     {
         const Result expected = decode(c, "ref", operation, encoded);
-        const tw_type_t type = operation == tw_quant_decode_add ? TW_TYPE_FP32 : c.type;
         for (const std::string &twin : twins) {
-            const Result got = decode(c, twin, operation, encoded);
-            if (operation == tw_quant_decode) {
-                expect_equal(c, twin, expected, got);
-            } else {
-                ASSERT_TRUE(same_values(type, expected.dst, got.dst)) << twin << ": " << c;
-            }
-        }
-    }
-
-    /* As compare_decode, but any NaN for a NaN: foreign scales overflow where no encoder's do. */
-    void compare_values(const Case &c, Operation operation, const std::vector<uint8_t> &encoded)
-    {
-        const Result expected = decode(c, "ref", operation, encoded);
-        const tw_type_t type = operation == tw_quant_decode_add ? TW_TYPE_FP32 : c.type;
-        for (const std::string &twin : twins) {
-            ASSERT_TRUE(same_values(type, expected.dst, decode(c, twin, operation, encoded).dst))
-                << twin << ": " << c;
+            ASSERT_NO_FATAL_FAILURE(expect_equal(c, twin, expected, decode(c, twin, operation, encoded)));
         }
     }
 
@@ -333,7 +316,7 @@ TEST_F(QuantTwins, ForeignBytes)
                     random[i] = uint8_t(noise[i] * 167 + noise[(i * 31) % noise.size()]);
                 }
                 for (Operation operation : {tw_quant_decode, tw_quant_decode_add, tw_quant_decode_apply}) {
-                    ASSERT_NO_FATAL_FAILURE(compare_values(c, operation, random));
+                    ASSERT_NO_FATAL_FAILURE(compare_decode(c, operation, random));
                 }
                 if (tw_quant_row_get(codec.kind)->sums) {
                     ASSERT_NO_FATAL_FAILURE(compare_reduce(c, {random, random}, &codec));
