@@ -38,7 +38,8 @@ LIBRARIES = {
 HEADERS = ("jansson*.h", "sodium*", "uc[mpst]", "xxh*.h")
 # What a rule says that this build goes by, or need not know. Any other word is an error.
 KNOWN = {"additional_linker_inputs", "alwayslink", "copts", "deps", "folder", "hdrs", "linkopts",
-         "linkshared", "local_defines", "name", "rule", "srcs", "textual_hdrs", "visibility"}
+         "linkshared", "local_defines", "name", "rule", "srcs", "target_compatible_with", "textual_hdrs",
+         "visibility"}
 MISSING = """%s is in none of these folders: %s
 What to install, then try again:
   Debian, Ubuntu  apt-get install libjansson-dev libsodium-dev libucx-dev libxxhash-dev

@@ -2,7 +2,6 @@
  * both. Each type gets a loop of its own: `type` is a constant wherever the always-inlined loops are
  * expanded. */
 #include "quant/host/convert_avx2.h"
-#ifdef __x86_64__
 #include "quant/host/simd_avx2.h"
 
 /* Found once, when the program is loaded: every conversion asks, and CPUID may take microseconds under a
@@ -76,4 +75,3 @@ size_t tw_convert_avx2_add(tw_type_t type, const void *a, const void *b, void *d
 {
     return FOR_TYPE(type, convert_add, a, b, dst, n_elems);
 }
-#endif

@@ -10,10 +10,10 @@ import zlib
 
 from xxh3 import xxh3
 
-SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I64": 8,
-         "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
+SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
+         "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F4": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
 TYPE_NUMBERS = {"F32": 0, "BF16": 1, "F16": 2}
-PLAIN, DELTA, LOSSLESS, HALVES = range(4)
+PLAIN, DELTA, LOSSLESS, HALVES, DELTA8 = range(5)
 START, SUM, ESCAPE, BLOCK = 0x10000, 1024, 31, 65536
 RAW, TAILS_CODED = 0xFFFFFFFF, 0xFFFFFFFE
 WIDTHS = 0x52, 0x43, 0x39, 0x32
@@ -202,6 +202,50 @@ def decode_delta(data, old):
             expect(check32(block) == check, "a block is spoilt")
             new += block
     source.end()
+    return new
+
+
+# ---- DELTA8
+
+CHUNK8, RAW8, RANKED = 1 << 18, 0, 1
+
+
+def order8(code):
+    return code ^ 0x7F if code & 0x80 else code
+
+
+def take_changes8(source, old):
+    """Bytes from old ones."""
+    before = [((code & 0x7C) << 5) + 0x100 for code in old]
+    after = decode_delta(source.take(struct.unpack_from("<I", source.data, source.at + 4)[0]), before)
+    return bytes(order8(order8(code) + b - a & 0xFF) for code, a, b in zip(old, before, after))
+
+
+def take_ranked8(source, n):
+    """Bytes by themselves."""
+    classes, found = source.take(32), []
+    message = source.take(struct.unpack_from("<I", source.data, source.at + 4)[0])
+    for value in decode_delta(message, [0x100] * n):
+        change = (value - 0x100 + 0x8000 & 0xFFFF) - 0x8000
+        z = 2 * change if change >= 0 else -2 * change - 1
+        found.append((z & 1) << 7 | classes[(z >> 3) % 32] << 2 & 0x7F | z >> 1 & 3)
+    return bytes(found)
+
+
+def decode_delta8(data, old):
+    source, new, total = Bytes(data), b"", 0
+    magic, version, zero, n_bytes, n, check = source.struct("BBHIII")
+    expect((magic, version, zero, n_bytes, n) == (0xD8, 1, 0, len(data), len(old)), "no delta of 8 bits")
+    for first in range(0, n, CHUNK8):
+        part = old[first : first + CHUNK8]
+        expect(len(data) - source.at >= 8, "it ends too early")
+        form = data[source.at]
+        source.take(1 if form in (RANKED, RAW8) else 0)
+        new += (source.take(len(part)) if form == RAW8
+                else take_ranked8(source, len(part)) if form == RANKED else take_changes8(source, part))
+        total = xxh3(new[first:], total)
+    source.end()
+    expect(total & 0xFFFFFFFF == check, "the new bytes are spoilt")
     return new
 
 
@@ -431,6 +475,11 @@ def take_lossless_head(source, n, tailed):
 Run = collections.namedtuple("Run", "name base dtype first n")
 
 
+def n_elems(dtype, shape):
+    """Elements in memory; shapes count the numbers of a pair of 4 bits."""
+    return math.prod(shape) // (2 if dtype == "F4" else 1)
+
+
 def header_of(text):
     """{name: (dtype, shape)} in the order of the data."""
     fields = [(name, one) for name, one in json.loads(text).items() if name != "__metadata__"]
@@ -438,7 +487,7 @@ def header_of(text):
     found, at = {}, 0
     for name, one in fields:
         found[name] = one["dtype"], tuple(one["shape"])
-        end = at + SIZES[one["dtype"]] * math.prod(one["shape"])
+        end = at + SIZES[one["dtype"]] * n_elems(*found[name])
         expect(one["data_offsets"] == [at, end], "%s: its bytes do not fit" % name)
         at = end
     return found
@@ -447,7 +496,7 @@ def header_of(text):
 def cut(specs, bases, elems):
     chunk, room = [], elems
     for name, (dtype, shape) in specs.items():
-        first, left, base = 0, math.prod(shape), bases.get(name, name)
+        first, left, base = 0, n_elems(dtype, shape), bases.get(name, name)
         while left:
             if chunk and (not room or (chunk[0].dtype, chunk[0].base is None) != (dtype, base is None)):
                 yield chunk
@@ -484,6 +533,9 @@ def decode_payload(form, payload, runs, old):
     if form == LOSSLESS:
         expect(dtype in TYPE_NUMBERS, "a type without exponents")
         return decode_lossless(payload, dtype, n)
+    if form == DELTA8:
+        expect(SIZES[dtype] == 1, "a delta of another type")
+        return decode_delta8(payload, old or bytes(n))
     expect(runs[0].base is not None, "a delta without old values")
     if form == DELTA:
         expect(SIZES[dtype] == 2, "a delta of another type")

@@ -34,7 +34,7 @@ def forms(data):
         form, n_bytes, _ = source.struct("BIQ")
         source.take(17 * len(chunk))
         payload = source.take(n_bytes)
-        inside = {1: 2, 2: 3, 3: 6}.get(form)
+        inside = {1: 2, 2: 3, 3: 6, 4: 16}.get(form)
         if payload:
             found.append((form, chunk[0].dtype, payload[inside] if inside else None))
     return found
@@ -75,6 +75,18 @@ def test_both_readers_read_all_forms(dtype):
     changes = 3 if dtype == torch.float32 else 1
     assert {form for form, _, _ in seen} == {0, 2, changes}
     assert {inside for form, _, inside in seen if form == 2} >= ({1, 2} if dtype == torch.float32 else {1})
+
+
+def test_both_readers_read_bytes():
+    seen = set()
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.int8):
+        for n in (1, 1023, 5000, 270000):
+            old = {"a": write_vectors.noise(n, dtype=torch.float64, size=1).to(dtype)}
+            moved = {"a": write_vectors.scaled(old["a"], 0.05)}
+            anything = torch.frombuffer(bytearray(random.Random(n).randbytes(n)), dtype=torch.uint8)
+            seen.update(read_both({}, old) + read_both(old, moved))
+            seen.update(read_both(old, {"a": anything.view(dtype)}))
+    assert {(form, inside) for form, _, inside in seen} >= {(0, None), (4, 0xD5), (4, 1)}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -157,7 +169,8 @@ def test_versions_are_the_weights_checksums():
 def test_vectors_have_all_forms():
     seen = {one for name in vectors() for one in forms(vector(name))}
     assert seen >= {(0, "I64", None), (0, "BF16", None), (1, "BF16", 1), (2, "BF16", 1), (1, "F16", 1),
-                    (2, "F16", 1), (2, "F32", 1), (2, "F32", 2), (3, "F32", 1)}
+                    (2, "F16", 1), (2, "F32", 1), (2, "F32", 2), (3, "F32", 1),
+                    (4, "F8_E4M3", 1), (4, "F8_E4M3", 0xD5)}
     assert {path.stem for path in FOLDER.glob("*.twd")} == set(vectors())
 
 

@@ -23,9 +23,9 @@ def stepped(tensor, seed=1, rate=1e-5):
     return (tensor.double() + moves).to(tensor.dtype)
 
 
-def scaled(tensor):
+def scaled(tensor, size=0.003):
     """Each value moves by a part of its size."""
-    moves = noise(*tensor.shape, dtype=torch.float64, seed=5, size=0.003)
+    moves = noise(*tensor.shape, dtype=torch.float64, seed=5, size=size)
     return (tensor.double() * (1 + moves)).to(tensor.dtype)
 
 
@@ -84,6 +84,9 @@ def vectors():
     yield "fp32-halves", "fp32-new", {"w": stepped(single)}, None, None
     yield "fp32-tails-listed", None, {"w": listed()}, None, None
     yield "fp32-tails-coded", None, {"w": sums_of_two()}, None, None
+    eight = noise(40, 48, size=1).to(torch.float8_e4m3fn)
+    yield "fp8-new", None, {"w": eight}, None, None
+    yield "fp8-delta", "fp8-new", {"w": scaled(eight, 0.03)}, None, None
     yield "int64-plain", None, {"ids": torch.arange(7) ** 9}, None, None
     yield "many-new", None, many(), 700, None
     yield "many-delta", "many-new", many_after(), 700, None
