@@ -84,7 +84,7 @@ def vectors():
     yield "fp32-halves", "fp32-new", {"w": stepped(single)}, None, None
     yield "fp32-tails-listed", None, {"w": listed()}, None, None
     yield "fp32-tails-coded", None, {"w": sums_of_two()}, None, None
-    eight = noise(40, 48, size=1).to(torch.float8_e4m3fn)
+    eight = noise(64, 70, size=1).to(torch.float8_e4m3fn)
     yield "fp8-new", None, {"w": eight}, None, None
     yield "fp8-delta", "fp8-new", {"w": scaled(eight, 0.03)}, None, None
     yield "int64-plain", None, {"ids": torch.arange(7) ** 9}, None, None
