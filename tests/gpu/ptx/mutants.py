@@ -32,7 +32,8 @@ def run(program: str, only: str, variables: dict[str, str]) -> bool:
     try:
         done = subprocess.run(
             [program, "--only=" + only, "--quick"], env={**os.environ, **variables},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_SEC, check=False)
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, timeout=LIMIT_SEC,
+            check=False)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

@@ -1,5 +1,5 @@
-/* The engine's table of the CUDA runtime, beside a job's own use of it: what a poll leaves behind, and what is
- * done while the job captures a graph. */
+/* The engine's table of the CUDA runtime, beside a job's own use of it: what a poll leaves behind, and what
+ * is done while the job captures a graph. */
 #include <gtest/gtest.h>
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-/* Calls of more segments than a short list of parameters holds, for every operation: each segment has memory of
- * its own, and every other backend gives what the reference gives. */
+/* Calls of more segments than a short list of parameters holds, for every operation: each segment has memory
+ * of its own, and every other backend gives what the reference gives. */
 #include <array>
 #include <functional>
 
