@@ -11,7 +11,8 @@ import zlib
 from xxh3 import xxh3
 
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
-         "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F4": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
+         "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F4": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8,
+         "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
 TYPE_NUMBERS = {"F32": 0, "BF16": 1, "F16": 2}
 PLAIN, DELTA, LOSSLESS, HALVES, DELTA8 = range(5)
 START, SUM, ESCAPE, BLOCK = 0x10000, 1024, 31, 65536
