@@ -135,8 +135,8 @@ typedef struct tw_quant_segment {
 } tw_quant_segment_t;
 
 /* All return TW_OK, TW_ERR_INVALID (type, NULL pointer, n_elems beyond TW_MEMORY_BYTES_MAX; logged) or
- * TW_ERR_CUDA. One pass over memory each. A GPU gives the NaN of x86's arithmetic, too; but which NaN a sum of
- * a reduction becomes is not specified (which values become NaN is). */
+ * TW_ERR_CUDA. One pass over memory each. A GPU gives the NaN of x86's arithmetic, too; but which NaN a sum
+ * of a reduction becomes is not specified (which values become NaN is). */
 
 /** src: type[n]; dst: encoded. */
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,

@@ -7,7 +7,7 @@
 
 #include "quant/quant.h"
 
-/** Kernels of quant have more than 4 KB of parameters: what CUDA 12.1 brought, in its toolkit and its driver. */
+/** Kernels of quant have more than 4 KB of parameters: since CUDA 12.1, in its toolkit and its driver. */
 #define LEAST_DRIVER 12010
 _Static_assert(CUDART_VERSION >= LEAST_DRIVER, "kernels with more than 4 KB of parameters need CUDA 12.1");
 

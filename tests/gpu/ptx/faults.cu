@@ -6,7 +6,7 @@
 
 using namespace tw::ptx;
 
-/* All take (int *to, const int *from, int n); blocks have one dimension. `to` and `from` are of 256 elements. */
+/* All take (int *to, const int *from, int n); blocks have one dimension, `to` and `from` 256 elements. */
 
 #define KERNEL(name) static __global__ void name(int *to, const int *from, int n)
 

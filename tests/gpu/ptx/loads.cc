@@ -145,7 +145,7 @@ void make_atom(Statement &s)
 
 /* ---- cp.async ---- */
 
-/* From [b + offset2] in global memory to [a + offset] in shared; c: how many of the bytes, the others are 0. */
+/* From [b + offset2] in global memory to [a + offset] in shared; c: how many bytes, the others are 0. */
 void run_copy(Warp &w, const Insn &in, u32 lanes)
 {
     for_lanes(lanes, [&](u32 l) {

@@ -1,4 +1,4 @@
-/* Each kind of report is provoked by a kernel or a call with that fault, and a kernel without it gets none. */
+/* Each kind of report is provoked by a kernel or a call with that fault, one without it gets none. */
 #include <gtest/gtest.h>
 
 #include <climits>
