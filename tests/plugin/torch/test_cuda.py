@@ -58,13 +58,18 @@ def log(monkeypatch):
     return calls
 
 
+class Parameter(types.SimpleNamespace):
+    """FSDP2's of a parameter, which is a key of dictionaries."""
+
+    __hash__ = object.__hash__
+
+
 def parameter():
     state = types.SimpleNamespace(name="SHARDED")
     data = torch.zeros(64, 64)
-    return types.SimpleNamespace(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(),
-                                 sharded_state=state, _sharded_local_tensor=data, param_dtype=None,
-                                 _param_fqn="layer.weight",
-                                 padded_sharded_param_size=data.size())
+    return Parameter(_orig_size=torch.Size([128, 64]), _sharded_param_data=data.flatten(),
+                     sharded_state=state, _sharded_local_tensor=data, param_dtype=None,
+                     _param_fqn="layer.weight", padded_sharded_param_size=data.size())
 
 
 GROUP = types.SimpleNamespace(size=lambda: 2, group_name="0")
