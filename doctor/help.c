@@ -58,24 +58,35 @@ static double usual_bits(tw_quant_kind_t kind)
     return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
+/** Return the share of a rail's numbers that other nodes have. */
+static double elsewhere_of(const tw_doctor_links_t *links)
+{
+    return (links->n_nodes - 1.0) / links->n_nodes;
+}
+
+/** Bytes that a node sends in a step in which a parameter takes so many bits. */
+static double step_bytes(const tw_doctor_links_t *links, double n_params, double bits)
+{
+    return n_params * bits / 8.0 * elsewhere_of(links);
+}
+
 /** Seconds of a step with changes without loss, and gradients by a codec of so many bits: what the links
  *  take, or a core that codes what they carry, whichever is longer. A rank encodes its share of the changes,
  *  and decodes its rail's; of its rail's gradients it encodes, and decodes, what other nodes have. */
 static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
 {
-    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes, rail = n_params / links->ranks_per_node;
-    const double link =
-        n_params * (usual_bits(TW_QUANT_DELTA) + gradient_bits) / 8.0 * elsewhere / links->link_Bps;
+    const double rail = n_params / links->ranks_per_node;
+    const double bits = usual_bits(TW_QUANT_DELTA) + gradient_bits;
+    const double link = step_bytes(links, n_params, bits) / links->link_Bps;
     const double changes = 2.0 * rail / links->encode_Bps[LOSSLESS],
-                 gradients = 2.0 * 2.0 * rail * elsewhere / links->encode_Bps[codec];
+                 gradients = 2.0 * 2.0 * rail * elsewhere_of(links) / links->encode_Bps[codec];
     return fmax(link, changes + gradients);
 }
 
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params)
 {
-    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
     return (tw_doctor_step_t){.n_params = n_params,
-                              .plain_sec = n_params * PLAIN_BITS / 8.0 * elsewhere / links->link_Bps,
+                              .plain_sec = step_bytes(links, n_params, PLAIN_BITS) / links->link_Bps,
                               .lossless_sec =
                                   coded_sec(links, n_params, usual_bits(TW_QUANT_LOSSLESS), LOSSLESS),
                               .ecdq_sec = coded_sec(links, n_params, usual_bits(TW_QUANT_ECDQ), ECDQ),
@@ -166,7 +177,6 @@ void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params)
 /** Print what is assumed, and what a model's step sends and keeps, in decimal units. */
 static void print_cluster(const tw_doctor_links_t *links, double n_params)
 {
-    const double elsewhere = (links->n_nodes - 1.0) / links->n_nodes;
     const double coded_bits = usual_bits(TW_QUANT_DELTA) + usual_bits(TW_QUANT_LOSSLESS);
     printf("nodes: %d, ranks on each: %d, links: %.4g Gb/s each way; a core of this machine encodes %.2f "
            "GB/s of gradients\nwithout loss, ",
@@ -178,7 +188,7 @@ static void print_cluster(const tw_doctor_links_t *links, double n_params)
         printf(
             "in a step a node sends %.4g GB plain, %.4g GB with TW_FSDP=1, which keeps %.4g GB of weights in "
             "its host memory\n",
-            n_params * PLAIN_BITS / 8e9 * elsewhere, n_params * coded_bits / 8e9 * elsewhere,
+            step_bytes(links, n_params, PLAIN_BITS) / 1e9, step_bytes(links, n_params, coded_bits) / 1e9,
             n_params * REPLICA_BYTES / 1e9);
     }
 }
