@@ -46,7 +46,6 @@ class _Comm:
         self.group, self._rules, self._use = group, rules, use
         self._usual, self._by_name = rules.of(self.variable)
         self._shapes: dict[object, list[Shaped]] = {}
-        self._known: dict[object, list[Shaped]] = {}  # the same, by the parameters
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._steps = itertools.count()
         self._text = "FSDP2 over thinwire: %s" % rules
@@ -353,7 +352,9 @@ class _ReduceScatter(_Comm):
         reduction = operations.reduction(op)
         assert reduction is not None, "_carrier() has looked"
         request = self._post(
-            capi.REDUCE_SCATTER, self._scattered(output, ranks),
+            capi.REDUCE_SCATTER,
+            self._reduced(output, (ranks.world, ranks.rank),
+                          _rank_major(ranks, output.dtype, output.numel()), ranks.world),
             lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),
             (output, input_tensor), ranks, reduction)
         if ranks.cuda:
@@ -361,16 +362,17 @@ class _ReduceScatter(_Comm):
         self._wait(request, "reduce-scatter", output_tensor)
         return None
 
-    def _scattered(self, output: torch.Tensor, ranks: Communicator) -> list[Shaped]:
-        """The operations of a reduce-scatter into such a run. The same parameters always have the same
-        sizes and names, so what is known of them is not asked again."""
-        dtype, run, sizes = output.dtype, output.numel(), self._sizes()
-        key = (dtype, run, ranks, *self.params, *sizes)
-        if key not in self._known:
-            pieces = self._pieces(self.params, sizes, run, dtype.itemsize)
-            self._known[key] = self._shape(dtype, pieces, (ranks.world, ranks.rank),
-                                           _rank_major(ranks, dtype, run), ranks.world)
-        return self._known[key]
+    def _reduced(self, run: torch.Tensor, key: object,
+                 make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
+                 copies: int = 1) -> list[Shaped]:
+        """The operations of a reduction with such a run as its result; key, make, copies: see _shape(). What
+        is known of the same parameters with the same sizes is not asked again."""
+        sizes = self._sizes()
+        known = (run.dtype, run.numel(), key, *self.params, *sizes)
+        if known not in self._shapes:
+            pieces = self._pieces(self.params, sizes, run.numel(), run.itemsize)
+            self._shapes[known] = self._shape(run.dtype, pieces, key, make, copies)
+        return self._shapes[known]
 
     def _wait(self, request: Waitable, kind: str, result: torch.Tensor) -> None:
         """Wait now, or let the reader of the result wait: FSDP2 drops what is returned to it."""
@@ -390,9 +392,7 @@ class _ReduceScatter(_Comm):
             return False
         reduction = operations.reduction(op)
         assert reduction is not None, "_carrier() has looked"
-        pieces = self._pieces(self.params, self._sizes(), value.numel(), value.itemsize)
-        shaped = self._shape(value.dtype, pieces, "replicas",
-                             lambda mine, at: segments.Plain(mine, value.itemsize, at))
+        shaped = self._reduced(value, "replicas", lambda mine, at: segments.Plain(mine, value.itemsize, at))
         request = self._post(
             capi.ALLREDUCE, shaped, lambda table: table.reduce(value.data_ptr()),
             (value,), ranks, reduction)
