@@ -187,8 +187,8 @@ static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
         TW_TRY(encode_chunk(delta, n, classes, &bytes));
         head_bytes = sizeof(head);
         if (changes <= head_bytes + bytes) {
-            head_bytes = 0;
-            TW_TRY(encode_chunk(delta, n, NULL, &bytes));
+            head_bytes = 0, bytes = changes;
+            TW_TRY(changes > n ? TW_OK : encode_chunk(delta, n, NULL, &bytes));
         }
     }
     const uint8_t *body = delta->narrow->message;
