@@ -64,17 +64,7 @@ bool compare_integers(Compare how, T a, T b)
 
 double number_at(const Warp &w, const Insn &in, const Operand &o, u32 lane)
 {
-    const u64 bits = w.get(o, lane);
-    switch (in.type) {
-    case Type::f32:
-        return in.ftz ? flush(float_of((u32)bits)) : float_of((u32)bits);
-    case Type::f64:
-        return double_of(bits);
-    case Type::f16:
-        return float_from_half((u16)bits);
-    default:
-        return float_from_bf16((u16)bits);
-    }
+    return number_of(in.type, in.ftz, w.get(o, lane));
 }
 
 bool compare_at(const Warp &w, const Insn &in, u32 lane)

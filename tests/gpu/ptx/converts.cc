@@ -32,20 +32,6 @@ u64 integer_to_integer(const Insn &in, u64 value)
     return (u64)std::clamp((s64)value, low, high);
 }
 
-double float_value(const Insn &in, u64 bits)
-{
-    switch (in.from_type) {
-    case Type::f32:
-        return in.ftz ? flush(float_of((u32)bits)) : float_of((u32)bits);
-    case Type::f64:
-        return double_of(bits);
-    case Type::f16:
-        return float_from_half((u16)bits);
-    default:
-        return float_from_bf16((u16)bits);
-    }
-}
-
 u64 float_to_float(const Insn &in, double x)
 {
     if (in.type == in.from_type && in.round >= Round::rni) {
@@ -110,7 +96,8 @@ u64 converted(const Insn &in, u64 value)
 {
     const bool from = is_float(in.from_type), to = is_float(in.type);
     if (from) {
-        return to ? float_to_float(in, float_value(in, value)) : float_to_integer(in, float_value(in, value));
+        const double x = number_of(in.from_type, in.ftz, value);
+        return to ? float_to_float(in, x) : float_to_integer(in, x);
     }
     return to ? integer_to_float(in, value) : integer_to_integer(in, value);
 }

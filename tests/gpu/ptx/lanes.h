@@ -90,6 +90,21 @@ Handler binary_of(Type type)
     }
 }
 
+/** The number that a register of a floating type holds. ftz: a denormal of f32 is 0. */
+inline double number_of(Type type, bool ftz, u64 bits)
+{
+    switch (type) {
+    case Type::f32:
+        return ftz ? flush(float_of((u32)bits)) : float_of((u32)bits);
+    case Type::f64:
+        return double_of(bits);
+    case Type::f16:
+        return float_from_half((u16)bits);
+    default:
+        return float_from_bf16((u16)bits);
+    }
+}
+
 /** The same type without a sign. */
 inline Type unsigned_of(Type type)
 {
