@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # aarch64.sh install: Debian's cross compiler, qemu and libraries for arm64.
-# aarch64.sh test ARGS...: a short set of tests in qemu-user, with these arguments of Bazel's. Collectives are not
-# among them: a case of theirs takes minutes there.
+# aarch64.sh tests: the short set of tests that is run in qemu-user, for .ci/run; nothing, and 1, where it cannot be.
+# aarch64.sh test ARGS...: runs it, with these arguments of Bazel's. Collectives are not in it: a case of theirs
+# takes minutes there.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tests=(//tests/quant:test_quant_recording //tests/quant/{delta,ecdq,lossless}/...)
 
 case "${1:-}" in
 install)
@@ -13,14 +15,18 @@ install)
     apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static \
         lib{gtest,gmock,sodium,jansson,xxhash}-dev:arm64
     ;;
+tests)
+    command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null &&
+        [ -e /usr/lib/aarch64-linux-gnu/libgtest.a ] || exit 1
+    echo "${tests[@]}"
+    ;;
 test)
     shift
     ./bazelw build --config=aarch64 "$@" //package:libthinwire.so
-    exec ./bazelw test --config=aarch64 "$@" //tests/quant:test_quant_recording \
-        //tests/quant/{delta,ecdq,lossless}/...
+    exec ./bazelw test --config=aarch64 "$@" "${tests[@]}"
     ;;
 *)
-    sed -n '2,4s/^# //p' "$0"
+    sed -n '2,5s/^# //p' "$0"
     exit 2
     ;;
 esac
