@@ -73,6 +73,8 @@ def count_run(path):
                 key = ident["testResult"]
                 # The last attempt is the one that counts.
                 results[key["label"], key.get("run"), key.get("shard")] = event["testResult"]
+            elif event.get("aborted", {}).get("reason") == "SKIPPED":
+                pass  # a target for another processor
             elif "targetCompleted" in ident and not event.get("completed", {}).get("success"):
                 broken.append(ident["targetCompleted"]["label"])
             elif "finished" in event:
