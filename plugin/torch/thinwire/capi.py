@@ -72,6 +72,11 @@ class Codec(C.Structure):
         return found + {None: "", True: ",columns", False: ",columns=no"}[self.columns]
 
 
+def says_length(*codecs: Codec | None) -> bool:
+    """Whether messages of one of these codecs have no fixed length."""
+    return any(one is not None and one.says_length for one in codecs)
+
+
 class Job(C.Structure):
     """tw_job_t"""
 

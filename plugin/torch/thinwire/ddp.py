@@ -14,11 +14,13 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from . import capi, inside, names, policy
-from .collectives import operations, shapes
+from .collectives import operations, shapes, staging
 from .engine import segments
 from .engine.communicators import Use
 from .reporting import report, unused
 from .telemetry import tally
+
+KIND = "ddp all-reduce"  # the report's name
 
 
 class _Hook:
@@ -37,7 +39,8 @@ class _Hook:
         self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own
         self._usual, self._by_name = rules.of("TW_GRADS")
         self._names: dict[int, str] = {}  # {id of a parameter: its name}
-        self._shapes: dict[object, list[tuple[shapes.Shape, capi.Codec | None]]] = {}
+        self._says_length = capi.says_length(self._usual, *(one.codec for one in self._by_name.rules))
+        self._shapes: dict[object, list[shapes.Shaped]] = {}
         self._steps = itertools.count()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -54,7 +57,7 @@ class _Hook:
     def _codec(self, name: str) -> capi.Codec | None:
         return self._by_name.codec(name, self._usual)
 
-    def _bucket(self, bucket: dist.GradBucket) -> list[tuple[shapes.Shape, capi.Codec | None]]:
+    def _bucket(self, bucket: dist.GradBucket) -> list[shapes.Shaped]:
         """Returns a bucket's operations, one for each codec."""
         params, gradients = bucket.parameters(), bucket.gradients()
         key = (gradients[0].dtype, tuple(map(id, params)))
@@ -63,8 +66,10 @@ class _Hook:
             itemsize = gradients[0].itemsize
             offsets = segments.offsets_of(pieces, itemsize)
             self._shapes[key] = [
-                (shapes.Shape.of(segments.Plain(mine, itemsize, at), mine,
-                                  shapes.scaling(codec, mine, at, itemsize, 1)), codec)
+                shapes.Shaped(
+                    gradients[0].dtype,
+                    shapes.Shape.of(segments.Plain(mine, itemsize, at), mine,
+                                    shapes.scaling(codec, mine, at, itemsize, 1)), codec)
                 for codec, mine, at in shapes.by_codec(pieces, offsets, self._codec)]
         elif self._by_name.rules:
             tally.warn_of_patterns("TW_GRADS", self._by_name.unmatched())
@@ -85,7 +90,10 @@ class _Hook:
         model, buffer = self._model(), bucket.buffer()
         group = state or (model.process_group if model is not None else dist.group.WORLD)
         left = _ranks_left(model)
-        ranks = operations.carrier("ddp all-reduce", self._use, group, buffer, dist.ReduceOp.AVG)
+        shaped = functools.cache(lambda: self._bucket(bucket))
+        ranks, staged = staging.carrier(
+            functools.partial(operations.carrier, KIND, self._use, group, buffer, dist.ReduceOp.AVG), buffer,
+            self._says_length, lambda _ranks: shaped())
         if ranks is None:
             _divide(buffer, left or group.size())
             return dist.all_reduce(buffer, group=group, async_op=True).get_future().then(_first)
@@ -94,17 +102,21 @@ class _Hook:
         if ranks.n_nodes > 1:
             tally.announce("DDP over thinwire: gradients %s" % self._rules.grads_text())
         step, reduction = next(self._steps), (capi.SUM if left else capi.MEAN, 1.0)
-        request = operations.post(
-            [shapes.Operation(
-                "ddp all-reduce", capi.ALLREDUCE, buffer.dtype, shape,
-                lambda table: table.reduce(buffer.data_ptr()), codec, (buffer,), reduction, step,
-                "bucket %d" % bucket.index(), source=buffer, result=buffer)
-             for shape, codec in self._bucket(bucket)], ranks)
+
+        def together(_source, result):
+            return [shapes.Operation(
+                KIND, capi.ALLREDUCE, dtype, shape, lambda table: table.reduce(result.data_ptr()), codec,
+                (result,), reduction, step, "bucket %d" % bucket.index(), source=result, result=result)
+                for dtype, shape, codec in shaped()]
+
+        if staged:
+            return operations.future_of(staging.operate(together, buffer, buffer, ranks, 0), KIND, buffer)
+        request = operations.post(together(buffer, buffer), ranks)
         if ranks.cuda:
-            future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device])
+            future = inside.future(buffer)
             future.set_result(buffer)
             return future
-        return operations.future_of(request, "ddp all-reduce", buffer)
+        return operations.future_of(request, KIND, buffer)
 
 
 def _first(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:

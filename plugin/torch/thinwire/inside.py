@@ -448,6 +448,13 @@ def at_end_of_backward(action: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
+def future(value: object) -> torch.futures.Future:
+    """A future for such a value, which may be in GPU memory."""
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        return torch.futures.Future(devices=[value.device])
+    return torch.futures.Future()
+
+
 def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
     """A tensor of that class without memory of its own."""
     return torch.Tensor._make_wrapper_subclass(

@@ -61,8 +61,23 @@ class Simulated:
     def stream(self, _tensor):
         return Stream()
 
-    def pinned(self, n_bytes):
-        return torch.full((n_bytes,), 0xEE, dtype=torch.uint8)
+    def pinned(self, n_elems, dtype):
+        return torch.full((n_elems * dtype.itemsize,), 0xEE, dtype=torch.uint8).view(dtype)
+
+    def check(self, _stream):
+        pass
+
+    def write(self, count, value, stream):
+        stream.enqueue(lambda: count.fill_(value))
+        return True
+
+    def wait_for(self, count, value, stream):
+        def wait():
+            while count.item() < value:
+                time.sleep(1e-4)
+
+        stream.enqueue(wait)
+        return True
 
     def copy(self, target, source, stream):
         stream.enqueue(lambda: target.copy_(source))

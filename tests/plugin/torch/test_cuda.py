@@ -6,19 +6,28 @@ import types
 import pytest
 import torch
 from thinwire import capi, policy
-from thinwire.collectives import operations
+from thinwire.collectives import operations, staging
 from thinwire.engine import communicators
 from thinwire.engine.communicators import Communicator
-from thinwire.fsdp import comms as fsdp_comms, replicas, staging
+from thinwire.fsdp import backward, comms as fsdp_comms, replicas
 from thinwire.reporting import report
 from thinwire.telemetry import tally
 
 
 class Library:
-    """Records operations; everything succeeds."""
+    """Records operations; everything succeeds at once. gains: whether codecs are worth it."""
+
+    gains = True
 
     def __init__(self, log):
         self.log = log
+
+    def tw_coll_request_plan(self, _request, plan):
+        plan._obj.quantized = int(self.gains)
+        plan._obj.reason = None if self.gains else b"plain is as fast on this link"
+
+    def tw_coll_wait(self, _request):
+        return capi.OK
 
     def tw_coll_n_nodes(self, _coll):
         return 2
@@ -53,8 +62,10 @@ def log(monkeypatch):
     monkeypatch.setattr(capi, "lib", lambda: Library(calls))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(calls, 0x1234))
     owner = types.SimpleNamespace(check_usable=lambda: None, check=lambda status, what: None)
-    made = Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0, cuda=True)
-    monkeypatch.setattr(communicators.Use, "communicator", lambda self, group, cuda, staged: made)
+    made = [Communicator(owner, capi.C.c_void_p(1), rank=0, world=2, timeout_sec=1.0, cuda=cuda)
+            for cuda in (True, False)]
+    monkeypatch.setattr(communicators.Use, "communicator", lambda self, group, cuda, staged: made[staged])
+    monkeypatch.setattr(staging, "_lanes", {})
     return calls
 
 
@@ -98,10 +109,11 @@ def names(monkeypatch):
 
 
 class Device:
-    """Writes down what is asked of a GPU, and does copies at once."""
+    """Writes down what is asked of a GPU, and does copies at once. operates: its streams have memory
+    operations."""
 
-    def __init__(self, log):
-        self.log = log
+    def __init__(self, log, operates=True):
+        self.log, self.operates = log, operates
 
     def holds(self, _tensor):
         return True
@@ -110,15 +122,27 @@ class Device:
         return Staging(self.log, "current")
 
     def stream(self, _tensor):
-        return Staging(self.log, "out" if len(self.log) == 0 else "into")
+        is_first = not any(str(one).startswith("stream") for one in self.log)
+        return Staging(self.log, "out" if is_first else "into")
 
-    def pinned(self, n_bytes):
-        self.log.append("pinned")
-        return torch.zeros(n_bytes, dtype=torch.uint8)
+    def pinned(self, n_elems, dtype):
+        return torch.zeros(n_elems, dtype=dtype)
 
     def copy(self, target, source, stream):
         self.log.append("copy on " + stream.name)
         target.copy_(source)
+
+    def check(self, _stream):
+        pass
+
+    def write(self, count, value, stream):
+        self.log.append("%s writes %d" % (stream.name, value) if self.operates else "cannot write")
+        count.fill_(value)
+        return self.operates
+
+    def wait_for(self, _count, value, stream):
+        self.log.append("%s waits for %d" % (stream.name, value))
+        return True
 
 
 class Staging:
@@ -151,49 +175,124 @@ def kept(log, error=None):
     return types.SimpleNamespace(communicator=types.SimpleNamespace(rank=1), post=post, name="unit")
 
 
+BEGIN = ["record on current", "out waits for current", "into waits for current", "copy on out"]
+
+
+def order_of(calls):
+    return [one for one in calls if not str(one).startswith("stream ")]
+
+
 def test_a_staged_gather(monkeypatch):
-    """Out after the shard is written, posted when that is here, in when all is here, and the stream of
-    whoever waits waits for that."""
+    """Out after the shard is written; posted when the stream has said that it is here; in behind a wait for
+    the end, and the stream of whoever waits waits for that."""
     calls, whole = [], torch.tensor([7, 8], dtype=torch.uint8)
     monkeypatch.setattr(staging, "device", Device(calls))
-    monkeypatch.setattr(staging, "_copiers", {})
+    monkeypatch.setattr(staging, "_lanes", {})
     with policy.unquantized():
-        work = staging.gather(kept(calls), whole, whole[1:])
+        work = replicas.gather_staged(kept(calls), whole, whole[1:])
     work.wait()
-    order = [one for one in calls if not one.startswith("stream ")]
-    assert order == ["pinned", "record on current", "out waits for current", "into waits for current",
-                     "copy on out", "record on out", "host waits for out", "post lossless", "gathered",
-                     "copy on into", "record on into", "current waits for into"]
-    assert whole.tolist() == [1, 9] and work.test() and work.take_elapsed() == 2.5
-    failing = staging.gather(kept(calls, ValueError("rank 3")), whole, whole[1:])
+    assert [one for one in order_of(calls) if one not in ("post lossless", "gathered")] == [
+        *BEGIN, "out writes 1", "into waits for 1", "copy on into", "record on into",
+        "current waits for into"]
+    assert calls.index("out writes 1") < calls.index("post lossless") < calls.index("gathered")
+    assert work.test() and work.take_elapsed() == 2.5
+    failing = replicas.gather_staged(kept(calls, ValueError("rank 3")), whole, whole[1:])
     with pytest.raises(ValueError, match="rank 3"):
         failing.wait()
-    assert whole.tolist() == [1, 9] and failing.exception() is not None
+    assert failing.exception() is not None
+    [lane] = staging._lanes.values()
+    assert lane._ended.item() == 2, "the GPU would wait for ever"
 
 
-def test_weights_that_cannot_be_kept_go_from_gpu_memory(log, monkeypatch):
-    """Plain, as they are to lose nothing, in the order of their stream."""
-    monkeypatch.setattr(staging, "device", Device([]))
+def test_a_staged_gather_with_an_old_driver(monkeypatch):
+    """The host waits for the first copy, and enqueues the second one."""
+    calls, whole = [], torch.tensor([7, 8], dtype=torch.uint8)
+    monkeypatch.setattr(staging, "device", Device(calls, operates=False))
+    monkeypatch.setattr(staging, "_lanes", {})
+    work = replicas.gather_staged(kept(calls), whole, whole[1:])
+    work.wait()
+    assert order_of(calls) == [*BEGIN, "cannot write", "record on out", "host waits for out", "post",
+                               "gathered", "copy on into", "record on into", "current waits for into"]
+    assert whole.tolist() == [1, 9]
+    failing = replicas.gather_staged(kept(calls, ValueError("rank 3")), whole, whole[1:])
+    with pytest.raises(ValueError, match="rank 3"):
+        failing.wait()
+    assert whole.tolist() == [1, 9]
+
+
+def test_weights_that_cannot_be_kept_are_staged(log, monkeypatch):
+    """They go without loss from host memory."""
+    monkeypatch.setattr(staging, "device", Device(log))
     monkeypatch.setattr(replicas, "keeper_of", lambda ranks: None)
     monkeypatch.setattr(fsdp_comms, "_announce_memory", lambda ranks, limit: None)
     whole = torch.zeros(2 * 64 * 64)
     before = tally.book.tallies.setdefault("all-gather", tally.Tally()).unkept[replicas.UNEVEN]
     gather, _ = comms(keeps=True, weights=LOSSLESS)
-    assert gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False) is None
-    assert log == [("post", capi.ALLGATHER, 0x1234, False, True)]
+    work = gather(output_tensor=whole, input_tensor=whole[: 64 * 64], group=GROUP, async_op=False)
+    assert work.wait() and ("post", capi.ALLGATHER, None, True, False) in log
     assert tally.book.tallies["all-gather"].unkept[replicas.UNEVEN] == before + 1
 
 
-def test_gradients_that_are_to_lose_nothing_go_plain_over_nccl(log):
+def reduced(scatter):
+    shard, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
+    return scatter(output_tensor=shard, input_tensor=whole, group=GROUP, op=torch.distributed.ReduceOp.AVG)
+
+
+@pytest.mark.parametrize("operates", [True, False])
+def test_gradients_that_are_to_lose_nothing_are_staged(log, monkeypatch, operates):
+    """The stream that is current waits for the result, and the pass does at its end."""
+    monkeypatch.setattr(staging, "device", Device(log, operates))
+    ended = []
+    monkeypatch.setattr(backward, "make_room", lambda group: ended.append("room"))
+    monkeypatch.setattr(backward, "end_with", lambda group, request, kind: ended.append(request))
+    _, scatter = comms(grads=LOSSLESS)
+    assert reduced(scatter) is None
+    room, request = ended
+    assert room == "room" and request.is_coded() and request.number == int(operates)
+    request.wait()
+    steps = order_of(log)
+    post = ("post", capi.REDUCE_SCATTER, None, True, False)
+    assert steps.count(post) == 1 and steps.index("copy on out") < steps.index(post)
+    steps.remove(post)
+    enqueued = ["copy on into", "record on into", "current waits for into"]
+    if operates:
+        assert steps[: len(BEGIN) + 5] == [*BEGIN, "out writes 1", "into waits for 1", *enqueued]
+    else:
+        assert steps[: len(BEGIN) + 6] == [*BEGIN, "cannot write", "record on out", "host waits for out",
+                                           *enqueued]
+
+
+def test_an_all_reduce_between_replicas_is_staged(log, monkeypatch):
+    monkeypatch.setattr(staging, "device", Device(log))
+    monkeypatch.setattr(backward, "make_room", lambda group: None)
+    monkeypatch.setattr(backward, "end_with", lambda group, request, kind: request.wait())
+    _, scatter = comms(grads=LOSSLESS)
+    assert scatter.all_reduce(torch.zeros(64 * 64), torch.distributed.ReduceOp.AVG, GROUP)
+    assert ("post", capi.ALLREDUCE, None, True, False) in log
+
+
+def test_what_gains_nothing_goes_over_nccl_from_then_on(log, monkeypatch):
     """Which the report says."""
+    monkeypatch.setattr(staging, "device", Device([]))
+    monkeypatch.setattr(backward, "make_room", lambda group: None)
+    monkeypatch.setattr(backward, "end_with", lambda group, request, kind: request.wait())
+    monkeypatch.setattr(Library, "gains", False)
     _, scatter = comms(grads=LOSSLESS)
     found = tally.book.tallies.setdefault("reduce-scatter", tally.Tally())
-    before = found.unquantized[operations.NCCL_LENGTHS]
-    shard, whole = torch.zeros(64 * 64), torch.zeros(2 * 64 * 64)
-    assert scatter(output_tensor=shard, input_tensor=whole, group=GROUP,
-                   op=torch.distributed.ReduceOp.AVG) is None
+    before = found.unquantized[operations.DECLINED]
+    for _ in range(3):
+        assert reduced(scatter) is None
+    assert log == [("post", capi.REDUCE_SCATTER, None, True, False)] + [
+        ("post", capi.REDUCE_SCATTER, 0x1234, False, True)] * 2
+    assert found.unquantized[operations.DECLINED] == before + 3
+
+
+def test_what_is_not_to_be_coded_now_goes_over_nccl(log, monkeypatch):
+    monkeypatch.setattr(staging, "device", Device([]))
+    _, scatter = comms(grads=LOSSLESS)
+    with policy.unquantized():
+        assert reduced(scatter) is None
     assert log == [("post", capi.REDUCE_SCATTER, 0x1234, False, True)]
-    assert found.unquantized[operations.NCCL_LENGTHS] == before + 1
 
 
 def test_a_gather_is_in_the_order_of_its_stream(log):

@@ -9,8 +9,8 @@ import torch
 from device import Simulated
 from models import BF16, WIDTH, Block, loss_of, make, train
 from thinwire import inside
-from thinwire.collectives import estimate
-from thinwire.fsdp import replicas, staging
+from thinwire.collectives import estimate, staging
+from thinwire.fsdp import replicas
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from .. import capi, names, policy, switches
+from .. import capi, inside, names, switches
 from ..engine.communicators import TYPES, Communicator, Use, Waitable
 from ..switches import log
 from ..telemetry import spans
@@ -23,7 +23,6 @@ from . import estimate, losses
 from .shapes import Operation
 
 DECLINED = "plain is as fast on this link"
-NCCL_LENGTHS = "its messages have no fixed length, and NCCL needs one"
 
 
 def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] | None:
@@ -92,12 +91,12 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
     if operation.codec is None:
         by_name = reasons[names.BY_NAME]
         return None, collections.Counter({names.BY_NAME: by_name} if by_name else {})
-    if policy.is_unquantized():
+    if operation.unquantized:
         return None, collections.Counter({"unquantized()": everything})
     if ranks.n_nodes == 1:
         return None, collections.Counter({"ranks of one node": everything})
-    if ranks.cuda and operation.codec.says_length:
-        return None, collections.Counter({NCCL_LENGTHS: everything})
+    if ranks.cuda and operation.codec.says_length:  # it would have been staged
+        return None, collections.Counter({DECLINED: everything})
     if not operation.dtype.is_floating_point:
         return None, reasons + collections.Counter({str(operation.dtype): everything - reasons.total()})
     return operation.codec if reasons.total() < everything else None, reasons
@@ -105,7 +104,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
 
 def _planned(operation: Operation, ranks: Communicator, args: capi.Args, codec: capi.Codec | None) -> int:
     """Bytes that this rank sends to other nodes with that codec."""
-    known, key = operation.shape.bytes, str(codec)
+    known, key = operation.shape.bytes, (ranks.cuda, str(codec))
     if key not in known:
         args.codec = C.pointer(codec) if codec is not None else None
         known[key] = ranks.planned_bytes(args)
@@ -175,6 +174,7 @@ class Requests(Waitable):
 
     def __init__(self, together: Sequence[Waitable]):
         self._together = together
+        self.coded = any(one.coded for one in together)
 
     def test(self) -> bool:
         return all([one.test() for one in self._together])
@@ -236,7 +236,7 @@ class _Completer:
                 future.set_exception(error)
 
     def complete(self, request: Waitable, kind: str, value: object) -> torch.futures.Future:
-        future: torch.futures.Future = torch.futures.Future()
+        future = inside.future(value)
         self._queue.put((request, kind, future, value))
         return future
 

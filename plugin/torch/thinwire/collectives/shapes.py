@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .. import capi
+from .. import capi, policy
 from ..engine import segments
 from . import columns
 
@@ -22,12 +22,14 @@ class Shape:
     table: segments.Table
     reasons: collections.Counter[str]
     n_pieces: int
-    bytes: dict[str, int] = dataclasses.field(default_factory=dict)  # {codec: planned bytes}
+    # {(whether in GPU memory, codec): planned bytes}
+    bytes: dict[tuple[bool, str], int] = dataclasses.field(default_factory=dict)
     # Held from when the table's pointers are set until the library has copied it.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     scaling: columns.Scaling | None = None
     names: tuple[str, ...] = ()  # the tensors', "" where it is not known
     n_posts: int = 0  # posts with loss
+    staged: bool | None = None  # whether it is worth staging; None: not yet known
 
     @classmethod
     def of(cls, table: segments.Table, pieces: Sequence[segments.Piece],
@@ -35,6 +37,14 @@ class Shape:
         """Make one. pieces: those of each rank's run in the table."""
         reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
         return cls(table, reasons, len(pieces), scaling=scaling, names=tuple(one.name for one in pieces))
+
+
+class Shaped(typing.NamedTuple):
+    """Part of an operation: tensors of one type with one codec, None for plain."""
+
+    dtype: torch.dtype
+    shape: Shape
+    codec: capi.Codec | None
 
 
 def by_codec(
@@ -91,6 +101,8 @@ class Operation:
     step: int = 0
     of: str = ""  # what it moves; it is the same on all ranks, which is checked
     root: int = 0  # a broadcast's
+    # Whether it was made inside unquantized(), whenever it is posted.
+    unquantized: bool = dataclasses.field(default_factory=policy.is_unquantized)
     # A reduction's input and output.
     source: torch.Tensor | None = None
     result: torch.Tensor | None = None

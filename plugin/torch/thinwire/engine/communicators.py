@@ -35,6 +35,7 @@ class Waitable:
 
     span: spans.Span  # when it was posted, for the timeline
     declined = ""  # why it goes plain although it has a codec
+    coded = True  # whether it is encoded, or some of it
 
     def test(self) -> bool:
         """Whether it has ended, well or not."""
@@ -91,13 +92,14 @@ class Request(UnderWay):
                  elapsed: C.c_double):
         super().__init__()
         self._communicator, self._pointer, self._keep, self._what = communicator, pointer, keep, what
-        self._elapsed, self.span = elapsed, spans.begun(what)
+        self._elapsed, self.span, self.coded = elapsed, spans.begun(what), False
 
     def note_plan(self) -> None:
         """Learn how it is coded, before anybody can wait for it and so end it."""
         plan = capi.Plan()
         capi.lib().tw_coll_request_plan(self._pointer, C.byref(plan))
-        if not plan.quantized:
+        self.coded = bool(plan.quantized)
+        if not self.coded:
             self.declined = (plan.reason or b"").decode()
 
     def _look(self, waits: bool) -> None:

@@ -140,6 +140,22 @@ def _flight(context: typing.Any) -> _Flight:
     return context._thinwire_flight
 
 
+def make_room(group: object) -> None:
+    """Wait until so few reductions are under way that another one may begin."""
+    _flight(inside.context(group)).finish(UNDER_WAY)
+
+
+def end_with(group: object, request: Waitable, kind: str) -> None:
+    """Let the backward pass end when a reduction has, or wait now if there is none. Its exception is raised
+    there."""
+    result = Result()
+    result.comes_of(request, kind)
+    if inside.backward_pass() == -1:
+        result.finish()
+    else:
+        _flight(inside.context(group)).add(result)
+
+
 class Call:
     """A call of FSDP2's foreach_reduce that may return before its reduction has ended."""
 

@@ -18,19 +18,18 @@ import torch
 import torch.distributed as dist
 
 from .. import capi, inside, names, policy
-from ..collectives import operations, shapes
+from ..collectives import operations, shapes, staging
+from ..collectives.shapes import Shaped
 from ..engine import segments
 from ..engine.communicators import TYPES, Communicator, Use, Waitable
 from ..telemetry import tally
-from . import backward, buffers, prefetch, replicas, staging
+from . import backward, buffers, prefetch, replicas
 
 UNKNOWN = "unknown boundaries"
 OWN_GATHER = "gathered as %s says"  # a tensor's own class says it: one of fp8, or of 4 bits
 
 # {operation: the report's name for it}
 KINDS = {capi.ALLGATHER: "all-gather", capi.REDUCE_SCATTER: "reduce-scatter", capi.ALLREDUCE: "all-reduce"}
-# Part of a gather or reduction: tensors of one type with one codec, None for plain.
-Shaped = tuple[torch.dtype, shapes.Shape, capi.Codec | None]
 
 
 class _Comm:
@@ -45,6 +44,7 @@ class _Comm:
         super().__init__()
         self.group, self._rules, self._use = group, rules, use
         self._usual, self._by_name = rules.of(self.variable)
+        self._says_length = capi.says_length(self._usual, *(one.codec for one in self._by_name.rules))
         self._shapes: dict[object, list[Shaped]] = {}
         self._units: dict[object, tuple[replicas.Unit | None, str]] = {}
         self._steps = itertools.count()
@@ -91,7 +91,7 @@ class _Comm:
         if key not in self._shapes:
             offsets = segments.offsets_of(pieces, dtype.itemsize)
             self._shapes[key] = [
-                (dtype, shapes.Shape.of(
+                Shaped(dtype, shapes.Shape.of(
                     make(mine, at), mine,
                     shapes.scaling(codec, mine, at, dtype.itemsize, copies)), codec)
                 for codec, mine, at in shapes.by_codec(pieces, offsets, self._codec)]
@@ -105,16 +105,15 @@ class _Comm:
             tally.warn_of_patterns(self.variable, self._by_name.unmatched())
         return step
 
-    def _post(self, op: int, shaped: list[Shaped], place: Callable[[typing.Any], None],
-              keep: tuple[torch.Tensor, ...], communicator: Communicator,
-              reduction: tuple[int, float] = (capi.SUM, 1.0)) -> Waitable:
-        """Post one operation's parts. keep: the result, and what is reduced."""
+    def _together(self, op: int, shaped: list[Shaped], place: Callable[[typing.Any], None],
+                  keep: tuple[torch.Tensor, ...],
+                  reduction: tuple[int, float] = (capi.SUM, 1.0)) -> list[shapes.Operation]:
+        """One operation's parts. keep: the result, and what is reduced."""
         kind = KINDS[op]
         step, of = self._next(), "%s of %s" % (kind, inside.name(self.group) or "the root")
-        together = [shapes.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
-                                         source=keep[-1], result=keep[0])
-                    for dtype, shape, codec in shaped]
-        return operations.post(together, communicator)
+        return [shapes.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
+                                 source=keep[-1], result=keep[0])
+                for dtype, shape, codec in shaped]
 
 
 def _name(param: object) -> str:
@@ -161,7 +160,7 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator,
                codec: capi.Codec | None) -> Shaped:
         table = segments.RankMajor(communicator.world, communicator.rank, pieces, dtype.itemsize,
                                    offsets, run)
-        return dtype, shapes.Shape.of(table, pieces), codec
+        return Shaped(dtype, shapes.Shape.of(table, pieces), codec)
 
     made = []
     for dtype in sorted({one.dtype for one in places if not one.piece.unquantized}, key=str):
@@ -299,28 +298,45 @@ class _AllGather(_Comm):
         return keeper.unit(inside.name(self.group) or "the root", run_bytes, parts,
                            self._rules.replica_bytes, self._rules.rounds)
 
+    def _kept(self, whole: torch.Tensor, own: torch.Tensor, ranks: Communicator,
+              staged: bool) -> dist.Work | None:
+        """Gather through a replica. None if there is none."""
+        self._next()
+        unit = self._unit(whole.dtype, own.numel(), ranks)
+        if unit is None:
+            return None
+        if staged:
+            return operations.Work(replicas.gather_staged(unit, whole, own), "all-gather")
+        return prefetch.Gathering(unit.post(whole, policy.is_unquantized()), self.group)
+
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         if output_tensor.itemsize == 1:  # gloo has no fp8
             output_tensor, input_tensor = (one.view(torch.uint8) for one in (output_tensor, input_tensor))
-        staged = self._rules.keeps and staging.holds(output_tensor)
-        ranks = self._carrier("all-gather", group, output_tensor, None, staged)
-        if ranks is None:
-            return self.default.__call__(self, output_tensor, input_tensor, group, async_op)
-        if self._rules.keeps and ranks.n_nodes > 1:
-            self._next()
-            unit = self._unit(output_tensor.dtype, input_tensor.numel(), ranks)
-            if unit is not None and staged:
-                return operations.Work(staging.gather(unit, output_tensor, input_tensor), "all-gather")
-            if unit is not None:
-                return prefetch.Gathering(unit.post(output_tensor, policy.is_unquantized()), self.group)
-        if staged:  # it has no replica
-            ranks = self._carrier("all-gather", group, output_tensor)
+        find = functools.partial(self._carrier, "all-gather", group, output_tensor, None)
+        if self._rules.keeps:
+            staged = staging.device.holds(output_tensor)
+            ranks = find(staged)
             if ranks is None:
                 return self.default.__call__(self, output_tensor, input_tensor, group, async_op)
-        shaped = self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks)
-        request = self._post(
-            capi.ALLGATHER, shaped, lambda table: table.gather(output_tensor.data_ptr()),
-            (output_tensor,), ranks)
+            work = self._kept(output_tensor, input_tensor, ranks, staged) if ranks.n_nodes > 1 else None
+            if work is not None:
+                return work
+
+        def shaped_of(ranks):
+            return self._shapes_of(output_tensor.dtype, input_tensor.numel(), ranks)
+
+        def together(_own, whole):
+            return self._together(capi.ALLGATHER, shaped_of(ranks),
+                                  lambda table: table.gather(whole.data_ptr()), (whole,))
+
+        ranks, staged = staging.carrier(find, output_tensor, self._says_length, shaped_of)
+        if ranks is None:
+            return self.default.__call__(self, output_tensor, input_tensor, group, async_op)
+        if staged:
+            request = staging.operate(together, input_tensor, output_tensor, ranks,
+                                      ranks.rank * input_tensor.numel())
+            return operations.Work(request, "all-gather")
+        request = operations.post(together(input_tensor, output_tensor), ranks)
         if ranks.cuda:
             return operations.StreamWork() if async_op else None
         # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
@@ -344,23 +360,46 @@ class _ReduceScatter(_Comm):
     def _sizes(self) -> list[int]:
         return [inside.shard_size(one).numel() for one in self.params]
 
-    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-        ranks = self._carrier("reduce-scatter", group, input_tensor, op)
-        output = backward.value_of(output_tensor)
+    def _reduce(self, kind: int, group: dist.ProcessGroup, op: dist.ReduceOp, given: torch.Tensor,
+                result: torch.Tensor, shaped_of: Callable[[Communicator], list[Shaped]],
+                place: Callable[[typing.Any, int, int], None]) -> bool:
+        """Reduce `given`. result: where the result is to be; it may be what is given. place: sets a table's
+        pointers. Returns False if torch is to do it."""
+        value, name = backward.value_of(result), KINDS[kind]
+        ranks, staged = staging.carrier(functools.partial(self._carrier, name, group, given, op), given,
+                                        self._says_length, shaped_of)
         if ranks is None:
-            return self.default.__call__(self, output, input_tensor, group, op, async_op)
+            return False
         reduction = operations.reduction(op)
         assert reduction is not None, "_carrier() has looked"
-        request = self._post(
-            capi.REDUCE_SCATTER,
-            self._reduced(output, (ranks.world, ranks.rank),
-                          _rank_major(ranks, output.dtype, output.numel()), ranks.world),
-            lambda table: table.scatter(input_tensor.data_ptr(), output.data_ptr()),
-            (output, input_tensor), ranks, reduction)
-        if ranks.cuda:
-            return operations.StreamWork() if async_op else None
-        self._wait(request, "reduce-scatter", output_tensor)
-        return None
+
+        def together(source, target):
+            return self._together(kind, shaped_of(ranks),
+                                  lambda table: place(table, source.data_ptr(), target.data_ptr()),
+                                  (target, source), reduction)
+
+        if staged:
+            backward.make_room(self.group)
+            posted = staging.operate(together, given, value, ranks, 0 if value is given else None)
+            posted.follow()
+            backward.end_with(self.group, posted, name)
+            return True
+        request = operations.post(together(given, value), ranks)
+        if not ranks.cuda:
+            self._wait(request, name, result)
+        return True
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        output = backward.value_of(output_tensor)
+
+        def shaped_of(ranks):
+            return self._reduced(output, (ranks.world, ranks.rank),
+                                 _rank_major(ranks, output.dtype, output.numel()), ranks.world)
+
+        if not self._reduce(capi.REDUCE_SCATTER, group, op, input_tensor, output_tensor, shaped_of,
+                            lambda table, source, result: table.scatter(source, result)):
+            return self.default.__call__(self, output, input_tensor, group, op, async_op)
+        return operations.StreamWork() if async_op and output.is_cuda else None
 
     def _reduced(self, run: torch.Tensor, key: object,
                  make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
@@ -387,18 +426,13 @@ class _ReduceScatter(_Comm):
         if isinstance(tensor, backward.Pending):
             tensor.result.wait()  # for the reduce-scatter before
         value = backward.value_of(tensor)
-        ranks = self._carrier("all-reduce", group, value, op)
-        if ranks is None:
-            return False
-        reduction = operations.reduction(op)
-        assert reduction is not None, "_carrier() has looked"
-        shaped = self._reduced(value, "replicas", lambda mine, at: segments.Plain(mine, value.itemsize, at))
-        request = self._post(
-            capi.ALLREDUCE, shaped, lambda table: table.reduce(value.data_ptr()),
-            (value,), ranks, reduction)
-        if not ranks.cuda:
-            self._wait(request, "all-reduce", tensor)
-        return True
+
+        def shaped_of(_ranks):
+            return self._reduced(value, "replicas",
+                                 lambda mine, at: segments.Plain(mine, value.itemsize, at))
+
+        return self._reduce(capi.ALLREDUCE, group, op, value, tensor, shaped_of,
+                            lambda table, source, _result: table.reduce(source))
 
 
 @functools.cache

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import torch
 
-from .. import capi
+from .. import capi, policy
+from ..collectives import staging
 from ..engine import segments
 from ..engine.communicators import TYPES, Communicator, UnderWay
 from ..telemetry import spans
@@ -113,6 +114,16 @@ class Unit:
             with contextlib.suppress(capi.ThinwireError):
                 last.wait()
         self._free()
+
+
+def gather_staged(unit: Unit, whole: torch.Tensor, own: torch.Tensor) -> staging.Staged:
+    """Post a gather of GPU memory, in the current stream's order. own: what this rank gives."""
+    whole, own = (one.view(-1).view(torch.uint8) for one in (whole, own))
+    room, first = staging.device.pinned(whole.numel(), torch.uint8), unit.communicator.rank * own.numel()
+    unquantized = policy.is_unquantized()
+    return staging.post("replicas", lambda: unit.post(room, unquantized),
+                        (own, room[first : first + own.numel()]), (room, whole),
+                        spans.name_of(KIND, unit.name))
 
 
 def _plain_bytes(communicator: Communicator, run_bytes: int) -> int:

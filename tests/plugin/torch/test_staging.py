@@ -1,0 +1,145 @@
+"""Reductions of GPU memory in host memory, between processes, on GPUs that are none."""
+
+import contextlib
+
+import pytest
+import ranks
+import thinwire
+import torch
+from device import Simulated
+from models import BF16, loss_of, make, train
+from test_ddp import train as train_ddp
+from thinwire.collectives import operations, staging
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+POLICIES = {"bf16": BF16, "fp32": MixedPrecisionPolicy(),
+            "fp16": MixedPrecisionPolicy(torch.float16, torch.float16)}
+
+
+class OldDriver(Simulated):
+    """Its streams have no memory operations."""
+
+    def write(self, _count, _value, _stream):
+        return False
+
+
+@contextlib.contextmanager
+def gpu(device=Simulated):
+    """What is not staged goes over a communicator of its own, NCCL's. Here it is the same one, so it waits for
+    its turn."""
+    posted = []
+
+    def post(*args):
+        posted.append(posting(*args))
+        return posted[-1]
+
+    def find(*args):
+        if not args[-1]:
+            for one in posted:
+                one.is_coded()
+        return carrying(*args)
+
+    host, posting, carrying = staging.device, staging.post, operations.carrier
+    staging.device, staging.post, operations.carrier = device(), post, find
+    try:
+        yield
+    finally:
+        staging.device, staging.post, operations.carrier = host, posting, carrying
+
+
+def staged():
+    """How many operations have been staged so far, with or without memory operations."""
+    return sum(lane._last for lane in staging._lanes.values())
+
+
+def both(training):
+    """Whether a training has the same bits from GPU memory as from host memory."""
+    expected, before = training(), staged()
+    with gpu():
+        found = training()
+    assert staged() > before
+    return found == expected
+
+
+@pytest.mark.parametrize("world, nodes, policy, grads, options",
+                         [(2, None, "bf16", "lossless;0.*=plain;1.up.*=int4", {}),
+                          (2, None, "fp32", "lossless", {"accumulate": 2, "sync": False}),
+                          (4, [0, 0, 1, 1], "fp16", "lossless", {}),
+                          (4, [0, 0, 1, 1], "bf16", "ecdq:step=0.5", {"accumulate": 2})])
+def test_training_has_the_same_bits(world, nodes, policy, grads, options):
+    def check(rank):
+        def training():
+            model = thinwire.enable(make(policy=POLICIES[policy]), "delta", grads)
+            return train(model, rank, **options)
+
+        return both(training)
+
+    assert all(ranks.run(world, check, nodes=nodes, **ranks.SLOW))
+
+
+def test_one_rank_without_a_gpu_and_one_with_an_old_driver():
+    def check(rank):
+        def training():
+            return train(thinwire.enable(make(), "lossless", "lossless"), rank)
+
+        expected = training()
+        with contextlib.nullcontext() if rank == 0 else gpu(OldDriver if rank == 1 else Simulated):
+            return training() == expected
+
+    assert all(ranks.run(3, check, **ranks.SLOW))
+
+
+def test_replicas():
+    """HSDP with shards in the node: the all-reduce is staged."""
+
+    def check(rank):
+        def training():
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+            return train(thinwire.enable(make(mesh=mesh), "delta", "lossless"), rank)
+
+        return both(training)
+
+    assert all(ranks.run(4, check, nodes=[0, 0, 1, 1], **ranks.SLOW))
+
+
+@pytest.mark.parametrize("grads", ["lossless", "ecdq"])
+def test_ddp(grads):
+    def check(rank):
+        def training():
+            losses, weights = train_ddp(rank, thinwire.ddp_hook(grads), accumulate=2)
+            return losses, [one.tolist() for one in weights]
+
+        return both(training)
+
+    assert all(ranks.run(2, check, **ranks.SLOW))
+
+
+def test_on_a_fast_link_they_are_staged_once():
+    def check(rank):
+        def training():
+            return train(thinwire.enable(make(), "plain", "lossless"), rank, 4)
+
+        expected = training()
+        with gpu():
+            assert training() == expected
+        assert staged() == 2  # one for each group of parameters
+        return set(thinwire.report()["reduce-scatter"].unquantized) == {operations.DECLINED}
+
+    assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=100gbit"))
+
+
+@pytest.mark.parametrize("device", [Simulated, OldDriver])
+def test_a_rank_that_dies_is_an_error_of_backward(device):
+    def check(rank):
+        with gpu(device):
+            model = thinwire.enable(make(blocks=4), "delta", "lossless")
+            train(model, rank, 1)
+            if rank == 1:
+                model[1].register_full_backward_pre_hook(lambda *_args: ranks.die())
+            with pytest.raises(thinwire.ThinwireError) as caught:
+                loss_of(model, rank, 3).backward()
+            assert caught.value.failed_rank == 1
+        return True
+
+    assert ranks.run(2, check, may_die=(1,), leave=False, TW_PEER_TIMEOUT="3s", **ranks.SLOW)[0]
