@@ -41,7 +41,8 @@ void tw_shared_put(tw_shared_t *shared);
 /** What the transport's communicators share; NULL: it has none. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
-/** Add a mover. Not from within a `move`, but for the progress thread's, which runs what others ask for. */
+/** Add a mover. A mover's `move` must not call it; only the progress thread's may, which runs other threads'
+ *  calls. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
 /** Remove a mover; nothing happens to a zeroed one, which was never added. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);

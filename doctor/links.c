@@ -89,7 +89,7 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device)
     return usual;
 }
 
-/** Share of a node's segments that it sent again; 0: little enough. */
+/** Return the share of its segments that a node sent again; 0 where that is too small to matter. */
 static double repeated_share(const traffic_t *node)
 {
     const double share = node->segments > 0 ? (double)node->repeated / (double)node->segments : 0;

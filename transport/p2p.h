@@ -21,8 +21,9 @@ typedef struct tw_p2p_request tw_p2p_request_t;
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-/** For an owner that watches over its peers by other means, as a job does. Without hooks a peer that is lost
- *  or breaks the rules has failed: it is logged once, and its requests end with TW_ERR_PEER. */
+/** How an owner takes part where it watches its peers by other means, as a job does. Without hooks, a peer
+ *  that is lost or breaks the rules has failed: that is logged once, and its requests end with
+ *  TW_ERR_PEER. */
 typedef struct tw_p2p_hooks {
     /** 1: nothing is to be moved any more; progress, sleep and cancel see to it. */
     int (*is_over)(void *arg);
@@ -181,8 +182,8 @@ void tw_p2p_cancel_all(tw_p2p_t *p2p);
 /** Move everything forward. TW_OK if something happened, TW_IN_PROGRESS if nothing did, TW_ERR_PEER: it is
  *  over. */
 tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
-/** The same, for whoever asks for one request again and again: looks first, and mostly alone, at what that
- *  one waits for. */
+/** The same for a caller that polls one request: it moves what that request waits for first, and most of the
+ *  time nothing else. */
 tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 /** 1 if something is left to be sent that the system has not taken yet. */
 int tw_p2p_has_unsent(const tw_p2p_t *p2p);

@@ -108,7 +108,7 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
     exchange_mode(&mode);
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* the job shall not find it */
+        (void)cudaGetLastError(); /* or the job would take it for its own error */
         return TW_IN_PROGRESS;
     }
     return tw_quant_cuda_status(error, "an earlier operation on the GPU");

@@ -57,7 +57,7 @@ TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)
     return n / 8 * (size_t)bits + (n % 8 * (size_t)bits + 7) / 8;
 }
 
-/** Into codes that were zero. */
+/** Put code i. The byte that it is in must be zero there. */
 TW_HD static inline void tw_layout_code_put(uint8_t *codes, int bits, size_t i, int q)
 {
     size_t per_byte = 8 / (size_t)bits;

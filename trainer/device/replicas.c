@@ -24,7 +24,7 @@ struct tw_device_replicas {
     size_t message_bytes, workspace_bytes;
 };
 
-/** The model's first error is the replicas', and the other way round. */
+/** Note a failure in the model, and return the model's first error: replicas have none of their own. */
 static tw_status_t noted(tw_device_replicas_t *r, tw_status_t status)
 {
     tw_device_note(r->m, status);

@@ -1,4 +1,4 @@
-/* Waiting for what was enqueued, and what a call came to. */
+/* Waiting for what was enqueued, and keeping the first error. */
 #include "trainer/device/state.h"
 
 tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream)

@@ -214,7 +214,7 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
     return engine->file_bytes;
 }
 
-/** The allocator would keep it: it lies between what stays. */
+/** Give freed memory back to the system. The allocator would keep it where it lies between blocks in use. */
 void tw_engine_trim(void)
 {
     (void)malloc_trim(0);

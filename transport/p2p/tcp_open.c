@@ -69,8 +69,8 @@ static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char t
     return 1;
 }
 
-/** So that an accepted connection answers by the device that it came in by. Bound to another, it would hear
- *  nothing any more. */
+/** Bind an accepted connection to the device that it came in by, so that it answers there. Were it bound to
+ *  another one, it would hear nothing any more. */
 static void keep_to_device(tw_tcp_link_t *link)
 {
     tw_tcp_device_t *device = link->device;
