@@ -143,10 +143,9 @@ static void print_advice(const tw_doctor_step_t *step)
            count_text(step->n_params, count), sec_text(step->plain_sec, plain),
            sec_text(step->lossless_sec, coded), sec_text(rounded_sec, with_loss), grads);
     if (lossless || rounded) {
-        printf(
-            "type TW_FSDP=1 %s%s%storchrun ... job.py (FSDP2; DDP: TW_DDP=1; DeepSpeed, Megatron: "
-            "docs/nccl.md)\n",
-            lossless ? "" : "TW_GRADS=", lossless ? "" : grads, lossless ? "" : " ");
+        printf("type TW_FSDP=1 %s%s%storchrun ... job.py (FSDP2; DDP: TW_DDP=1; DeepSpeed, Megatron: "
+               "docs/nccl.md)\n",
+               lossless ? "" : "TW_GRADS=", lossless ? "" : grads, lossless ? "" : " ");
     } else {
         printf("it will not help you, plain is as fast\n");
     }

@@ -218,7 +218,7 @@ static void pass_in(run_t *run, const sim_event_t *packet)
     go_on(run, packet, PASSED, sim_take(run, &run->in[at], sec), sec);
 }
 
-/** It is the last in its sender's port. */
+/** Put the next packet of a connection behind all others in its sender's port. */
 static void send_packet(run_t *run, lane_t *lane)
 {
     uint32_t what = lane->first;

@@ -4,11 +4,11 @@
 
 #include "collectives/program/cost.h"
 
-/** A value at one point of its way: when it is there, and in which form. */
+/** A value at one point of its way: how it got there, and in which form it is. */
 typedef struct point {
     tw_form_t form;
-    int inter, node; /**< moves that it took */
-    int spread;      /**< since it began to spread */
+    int inter, node; /**< moves so far, between nodes and in nodes */
+    int spread;      /**< moves since it began to spread */
     tw_work_count_t work;
 } point_t;
 

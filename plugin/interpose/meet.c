@@ -279,7 +279,7 @@ static int find_host(const char *host, uint8_t address[16])
         const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)at->ai_addr)->sin6_addr;
         memcpy(address, in6, 16);
         if (IN6_IS_ADDR_V4MAPPED(in6)) {
-            break; /* rather than another one */
+            break; /* IPv4 is taken before IPv6 */
         }
     }
     freeaddrinfo(found);

@@ -253,7 +253,7 @@ static int set_all(const places_t *places)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_on;                /**< calls have been redirected */
-static int is_refused;           /**< it cannot be done, or no more */
+static int is_refused;           /**< calls cannot be redirected, or no longer */
 static int is_entered;           /**< the job calls wrappers */
 static unsigned long long known; /**< objects that this process had loaded when it was last looked at */
 

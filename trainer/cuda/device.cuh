@@ -132,7 +132,7 @@ TW_DEVICE uint32_t tw_dev_pack(float low, float high)
 #endif
 }
 
-/** tw_dev_mma without tensor cores: a call, or code would grow beyond what compiles. */
+/** tw_dev_mma for GPUs without tensor cores. It is not inlined: the code would grow beyond what compiles. */
 template <int WORDS>
 __device__ __noinline__ float4 tw_dev_mma_by_lanes(uint4 a, uint2 b, float4 sum)
 {

@@ -82,9 +82,9 @@ struct WideNormBinArgs {
     uint64_t *bins;
 };
 
-/** The same for fp32, whose squares need 48 bits, so that a block's sum of one exponent fits into 64. There are
- *  eight sets of bins, each for four lanes of a warp. An element costs 4 bytes and an atomic addition of 64
- *  bits in shared memory, of which a block takes 16 KB: a multiprocessor has room for all its threads. */
+/** The same for fp32, whose squares need 48 bits, so that a block's sum of one exponent fits into 64. There
+ *  are eight sets of bins, each for four lanes of a warp. An element costs 4 bytes and an atomic addition of
+ *  64 bits in shared memory, of which a block takes 16 KB: a multiprocessor has room for all its threads. */
 struct WideNormBins {
     static constexpr uint32_t copies = 8;
 

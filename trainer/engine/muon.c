@@ -19,7 +19,7 @@ int tw_muon_has(const tw_engine_t *engine, size_t tensor)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** In turn, from the first matrix of the model on. */
+/** Give the model's matrices to the ranks in turn. */
 static void find_owners(tw_engine_t *engine)
 {
     int next = 0;
@@ -28,10 +28,12 @@ static void find_owners(tw_engine_t *engine)
     }
 }
 
-/* The most of any unit: own pieces, and what belongs to this rank; stage 0 has that among its own. And of any
- * matrix: floats of host memory, and bytes where the model computes. */
+/* The largest sizes that occur. */
 typedef struct most {
-    size_t sent, owned, scratch, near;
+    size_t sent;    /* elements of a unit's own pieces that go to matrices' owners */
+    size_t owned;   /* elements of a unit's matrices that this rank owns; stage 0 has them among its own */
+    size_t scratch; /* floats of host memory for a matrix */
+    size_t near;    /* bytes for a matrix where the model computes */
 } most_t;
 
 static most_t count_most(const tw_engine_t *engine)

@@ -103,7 +103,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
 
 /* ---- changes of replicas ------------------------------------------------------------------------------- */
 
-/** Changes whose lengths are known are sent, in order; what has come is put into the replicas. */
+/** Send the changes whose lengths are known, in order, and put what has arrived into the replicas. */
 static void advance_syncs(timeline_t *tl)
 {
     while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {

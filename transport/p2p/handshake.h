@@ -48,7 +48,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
  *  TW_ERR_FORMAT, TW_ERR_CONFIG (logged), TW_ERR_IO (connection.error says which), TW_ERR_TIMEOUT,
  *  TW_ERR_PEER (it failed meanwhile, logged), TW_ERR_NO_MEMORY: silent. */
 tw_status_t tw_handshake_step(tw_handshake_t *handshake);
-/** The peer, which is the caller's from now on. */
+/** Return the peer, which the caller owns from now on. */
 tw_p2p_peer_t *tw_handshake_take(tw_handshake_t *handshake);
 /** Give it up, with a peer that is not the caller's yet. */
 void tw_handshake_cleanup(tw_handshake_t *handshake);

@@ -389,7 +389,7 @@ static void hear_welcome(tw_tcp_link_t *link)
     }
 }
 
-/** The TCP connection is made, or is not. */
+/** Go on with a TCP connection that has been made, or try the next address if it could not be. */
 static void connected(tw_tcp_link_t *link)
 {
     int error = 0;

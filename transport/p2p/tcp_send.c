@@ -49,7 +49,7 @@ static size_t send_bytes_left(const tw_p2p_op_t *op)
     return HEADER_BYTES + op->bytes - op->sent;
 }
 
-/** What of its data is still to go. */
+/** Return the part of the message's data that has not been sent, and its size; NULL: none is left. */
 static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
 {
     const size_t done = op->sent > op->head_bytes ? op->sent - op->head_bytes : 0;
@@ -57,8 +57,8 @@ static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
     return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
 }
 
-/** So many bytes of the frame more have gone, or lie in the link's own buffer. Returns 1 if that was all of
- *  it. */
+/** Count so many more bytes of the frame as sent, or copied into the link's buffer. Returns 1 if that was all
+ *  of it. */
 static int op_advance(tw_p2p_op_t *op, size_t bytes)
 {
     if (!op->sent && bytes) {

@@ -22,8 +22,8 @@ static const char *token_of(const tw_net_domain_t *domain)
     return token[0] != '\0' ? token : NULL;
 }
 
-/** A connection to a peer, which is closed where that fails. Takes the use of the domain. traffic_class:
- *  negative: the context's. */
+/** Make a connection to a peer. On failure the peer is closed. The caller's use of the domain goes to the
+ *  connection. traffic_class: negative: the context's. */
 static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
                                    tw_net_comm_t **out)
 {

@@ -26,8 +26,8 @@ class OldDriver(Simulated):
 
 @contextlib.contextmanager
 def gpu(device=Simulated):
-    """What is not staged goes over a communicator of its own, NCCL's. Here it is the same one, so it waits for
-    its turn."""
+    """What is not staged goes over a communicator of its own, NCCL's. Here it is the same one, so it waits
+    for its turn."""
     posted = []
 
     def post(*args):
