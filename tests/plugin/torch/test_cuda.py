@@ -1,6 +1,7 @@
 """GPU memory: what is enqueued and on which stream, with a library that writes down its calls instead of a
 GPU."""
 
+import contextlib
 import types
 
 import pytest
@@ -202,6 +203,21 @@ def test_a_staged_gather(monkeypatch):
     assert failing.exception() is not None
     [lane] = staging._lanes.values()
     assert lane._ended.item() == 2, "the GPU would wait for ever"
+
+
+def test_memory_operations_of_a_stream(monkeypatch):
+    """As cuda.h declares them; what the driver does not have, or refuses, is False."""
+    called, results = [], {"cuStreamWriteValue32_v2": 0, "cuStreamWaitValue32_v2": 801}
+
+    def operation(name):
+        return lambda *args: called.append((name, *[one.value for one in args])) or results[name]
+
+    monkeypatch.setattr(staging, "_operation", operation)
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: contextlib.nullcontext())
+    stream, count = types.SimpleNamespace(cuda_stream=0x5678, device="cuda:0"), torch.zeros(1)
+    assert staging.Cuda().write(count, 7, stream) and not staging.Cuda().wait_for(count, 8, stream)
+    assert called == [("cuStreamWriteValue32_v2", 0x5678, count.data_ptr(), 7, 0),
+                      ("cuStreamWaitValue32_v2", 0x5678, count.data_ptr(), 8, 0)]
 
 
 def test_a_staged_gather_with_an_old_driver(monkeypatch):

@@ -24,6 +24,11 @@ if typing.TYPE_CHECKING:
     import torch
 
 
+def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | None = None) -> bytes:
+    """A message with all weights, which are of that version, for whoever has another one or none."""
+    return tensors.encode({}, weights, threads, versions=(None, version))
+
+
 class Publisher:
     """The newest weights, {name: tensor}, and messages that lead to them from the `keep` versions before."""
 
@@ -51,7 +56,7 @@ class Publisher:
         bases = [base for base, _ in self._messages]
         if have in bases:
             return [data for _, data in self._messages][bases.index(have) :]
-        return [tensors.encode({}, self._weights, self._threads, versions=(None, self.version))]
+        return [whole(self._weights, self.version, self._threads)]
 
 
 class Subscriber:
