@@ -46,7 +46,8 @@ class Job:
 
     def __init__(self, verl, monkeypatch, hosts, timeout_sec=60.0):
         engine, self.registry = verl
-        self.monkeypatch, self.kind, self.timeout_sec = monkeypatch, self.registry.get("thinwire"), timeout_sec
+        self.monkeypatch, self.timeout_sec = monkeypatch, timeout_sec
+        self.kind = self.registry.get("thinwire")
         self.util = engine.ray.util
         self.actors = [self.make("127.0.0.1", rank == 0) for rank in range(2)]
         self.workers = [self.make(host) for host in hosts]
@@ -72,7 +73,8 @@ class Job:
 
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             self.connect(pool)
-            sending = [pool.submit(asyncio.run, one.send_weights(iter(weights.items()))) for one in self.actors]
+            sending = [pool.submit(asyncio.run, one.send_weights(iter(weights.items())))
+                       for one in self.actors]
             receiving = [pool.submit(asyncio.run, received(one)) for one in self.workers]
             found = [one.exception(60) or one.result() for one in receiving]
             for one in sending:
@@ -89,7 +91,8 @@ def changed(weights):
 
 def initial():
     torch.manual_seed(0)
-    return {"embed": torch.randn(500, 64).bfloat16(), "norm": torch.ones(64), "up": torch.randn(64, 300).half()}
+    return {"embed": torch.randn(500, 64).bfloat16(), "norm": torch.ones(64),
+            "up": torch.randn(64, 300).half()}
 
 
 def same(found, weights):
@@ -121,7 +124,8 @@ def test_workers_follow(verl, monkeypatch, lengths):
         assert len(lengths) == 3 and len(set(lengths)) == 1
         assert lengths[0] < (1.1 if step == 0 else 0.2) * n_bytes
         weights = changed(weights)
-    sources = job.kind.build_topology(2, 3, [one.prepare() for one in [*job.actors, *job.workers]])[1]["source"]
+    _, rollout = job.kind.build_topology(2, 3, [one.prepare() for one in [*job.actors, *job.workers]])
+    sources = rollout["source"]
     assert sources == [job.actors[0].prepare()] * 2 + [job.workers[0].prepare()]
 
 

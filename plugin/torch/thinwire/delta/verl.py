@@ -3,10 +3,10 @@
     actor_rollout_ref.rollout.checkpoint_engine.backend=thinwire
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=thinwire.delta.verl
 
-Actor rank 0 publishes. Of the rollout workers on a host one is connected to it and hands on what it gets to the
-others, so that a message crosses the network once a host. A worker that is new, or has missed a version, is
-sent all weights. Each end has the weights in host memory, actor rank 0 twice. Workers prove a secret that came
-by way of verl's own channel; what is sent is checked, and not encrypted."""
+Actor rank 0 publishes. Of the rollout workers on a host one is connected to it and hands on what it gets to
+the others, so that a message crosses the network once a host. A worker that is new, or has missed a version,
+is sent all weights. Each end has the weights in host memory, actor rank 0 twice. Workers prove a secret that
+came by way of verl's own channel; what is sent is checked, and not encrypted."""
 
 from __future__ import annotations
 
@@ -137,9 +137,10 @@ class ThinwireCheckpointEngine(CheckpointEngine):
         for one in workers:
             first.setdefault(one.host, one)
         sources = [metadata[0] if first[one.host] == one else first[one.host] for one in workers]
-        actors: _PerWorker = {"rank": list(range(actor_wg_world_size)), "source": [None] * actor_wg_world_size,
-                  "n_links": [len(first)] + [0] * (actor_wg_world_size - 1),
-                  "topology": [list(metadata)] * actor_wg_world_size}
+        actors: _PerWorker = {
+            "rank": list(range(actor_wg_world_size)), "source": [None] * actor_wg_world_size,
+            "n_links": [len(first)] + [0] * (actor_wg_world_size - 1),
+            "topology": [list(metadata)] * actor_wg_world_size}
         return actors, {"rank": [0] * rollout_world_size, "source": sources,
                         "n_links": [sources.count(one) for one in workers],
                         "topology": [list(metadata)] * rollout_world_size}
@@ -214,7 +215,8 @@ class ThinwireCheckpointEngine(CheckpointEngine):
 
             _serve(self._links, since)
 
-    async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
+    async def receive_weights(self, global_steps: int | None = None
+                              ) -> AsyncIterator[tuple[str, torch.Tensor]]:
         await asyncio.to_thread(self._follow)
         for name, one in self._subscriber.weights.items():
             yield name, one
