@@ -67,7 +67,6 @@ static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
                        .loses_values = 1,
                        .unbiased = 1,
                        .sums = 1,
-                       .not_on_gpus = 1,
                        .messages = &tw_quant_ecdq_ops},
 };
 

@@ -85,7 +85,6 @@ typedef struct tw_quant_row {
     int loses_values;                 /**< 0: what comes back is bit for bit what was sent */
     int unbiased;                     /**< 1: it always rounds at random */
     int sums;                         /**< 1: encoded inputs can be summed, and sums encoded */
-    int not_on_gpus;                  /**< 1: for memory of the host alone */
     const struct tw_quant_message_ops *messages; /**< of TW_QUANT_MESSAGE: its functions; inside quant */
 } tw_quant_row_t;
 

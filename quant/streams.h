@@ -1,4 +1,4 @@
-/** Both lossless codecs on streams.
+/** Codecs of messages, and the lossless delta, on streams.
  *
  *  The same messages, bit for bit, for memory of a GPU: a call enqueues on a stream and returns, and how long
  *  the message is, or whether it could be decoded, stands in memory when the stream gets there. Any side may
@@ -12,13 +12,13 @@
 
 TW_C_BEGIN
 
-/* ---- the lossless codec -------------------------------------------------------------------------------- */
+/* ---- codecs of messages -------------------------------------------------------------------------------- */
 
 /** A codec on one device, the one that was current when it was made and must be in its calls. Calls may come
  *  from any thread, one at a time; they may be in flight on several streams, each with a workspace of its
  *  own, and may be captured into a graph, which then owns the lists of segments. They allocate nothing on the
  *  device. */
-typedef struct tw_quant_lossless_stream tw_quant_lossless_stream_t;
+typedef struct tw_quant_messages_stream tw_quant_messages_stream_t;
 
 /** What became of a call, 8 bytes aligned to 8. Whole when the stream has passed the call. */
 typedef struct tw_quant_outcome {
@@ -37,34 +37,28 @@ typedef struct tw_quant_stream_args {
     tw_quant_outcome_t *host; /**< in pinned host memory, written on the stream as well; NULL: not wanted */
 } tw_quant_stream_args_t;
 
-/** What calls of the lossless codec share: the type of the tensors, too. */
-typedef struct tw_quant_lossless_args {
-    tw_type_t type;
-    tw_quant_stream_args_t call;
-} tw_quant_lossless_args_t;
-
-/** mem: where tensors, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without CUDA or
- *  without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_lossless_stream_create(tw_mem_t mem, tw_quant_lossless_stream_t **out);
-void tw_quant_lossless_stream_destroy(tw_quant_lossless_stream_t *codec);
+/** mem: where tensors, messages, workspaces and outcomes are. TW_ERR_INVALID: not a codec of messages;
+ *  TW_ERR_UNSUPPORTED: CUDA memory without CUDA or without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+tw_status_t tw_quant_messages_stream_create(const tw_quant_codec_t *codec, tw_mem_t mem,
+                                            tw_quant_messages_stream_t **out);
+void tw_quant_messages_stream_destroy(tw_quant_messages_stream_t *codec);
+const tw_quant_codec_t *tw_quant_messages_stream_codec(const tw_quant_messages_stream_t *codec);
 
 /** Bytes of workspace that are enough to encode these segments, whose pointers are not read: about 5.2 an
- *  element of bf16, 7.2 of fp16 and fp32. SIZE_MAX: the call would be refused. */
-size_t tw_quant_lossless_encode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
-                                                const tw_quant_lossless_segment_t *segments,
-                                                size_t n_segments);
-/** And to decode n_elems in n_segments segments: about 2.8 an element. */
-size_t tw_quant_lossless_decode_workspace_bytes(tw_quant_lossless_stream_t *codec, tw_type_t type,
+ *  element of bf16, 7.2 of fp16 and fp32; of ecdq 6, and 8 of fp32. SIZE_MAX: the call would be refused. */
+size_t tw_quant_messages_encode_workspace_bytes(tw_quant_messages_stream_t *codec,
+                                                const tw_quant_message_args_t *args);
+/** And to decode n_elems in n_segments segments: about 2.8 an element, of ecdq 4.8. */
+size_t tw_quant_messages_decode_workspace_bytes(tw_quant_messages_stream_t *codec, tw_type_t type,
                                                 size_t n_elems, size_t n_segments);
 
-/** Write all segments as one message, as tw_quant_lossless_encode does. dst: aligned to 16 bytes, of
- *  dst_bytes, at least the bound. The outcome's status is TW_OK.
- *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_lossless_encode, a workspace too small, what is
+/** Write all segments as one message, as tw_quant_messages_encode does. The list of segments may go when this
+ *  returns. dst: aligned to 16 bytes, of dst_bytes, at least the bound. The outcome's status is TW_OK.
+ *  TW_ERR_INVALID, before anything is enqueued: as tw_quant_messages_encode, a workspace too small, what is
  *  not aligned; TW_ERR_NO_MEMORY (of the host), TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_lossless_stream_encode(tw_quant_lossless_stream_t *codec,
-                                            const tw_quant_lossless_args_t *args,
-                                            const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                            void *dst, size_t dst_bytes);
+tw_status_t tw_quant_messages_stream_encode(tw_quant_messages_stream_t *codec,
+                                            const tw_quant_stream_args_t *call,
+                                            const tw_quant_message_args_t *args, void *dst, size_t dst_bytes);
 
 /** A message that is read. Nothing outside of its bytes is. */
 typedef struct tw_quant_message {
@@ -73,14 +67,13 @@ typedef struct tw_quant_message {
     int at_most;      /**< 1: the message says how many it has */
 } tw_quant_message_t;
 
-/** Read a message, as tw_quant_lossless_decode and tw_quant_lossless_decode_fp32 do. Nothing outside of the
- *  segments is written. The outcome's status is what the host's decoder returns: TW_OK,
- *  TRUNCATED, MISMATCH or FORMAT; after an error dst may hold anything. On CUDA, which NaN a sum becomes is
- *  not specified. TW_ERR_INVALID, before anything is enqueued: as tw_quant_lossless_stream_encode;
+/** Read a message, as tw_quant_messages_decode does. Nothing outside of the segments is written. The
+ *  outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT; after an error
+ *  dst may hold anything. TW_ERR_INVALID, before anything is enqueued: as tw_quant_messages_stream_encode;
  *  TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
-tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
-                                            const tw_quant_lossless_args_t *args, tw_quant_sink_t sink,
-                                            const tw_quant_lossless_segment_t *segments, size_t n_segments,
+tw_status_t tw_quant_messages_stream_decode(tw_quant_messages_stream_t *codec,
+                                            const tw_quant_stream_args_t *call,
+                                            const tw_quant_message_args_t *args, tw_quant_sink_t sink,
                                             tw_quant_message_t message);
 
 /* ---- the lossless delta -------------------------------------------------------------------------------- */
@@ -88,7 +81,7 @@ tw_status_t tw_quant_lossless_stream_decode(tw_quant_lossless_stream_t *codec,
 /* The messages of tw_quant_delta_encode, bit for bit, for replicas and states in memory of a GPU; otherwise
  * as above. */
 
-/** A codec on one device; the same rules as for tw_quant_lossless_stream_t. */
+/** A codec on one device; the same rules as for tw_quant_messages_stream_t. */
 typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;
 
 /** mem: where values, states, messages, workspaces and outcomes are. TW_ERR_UNSUPPORTED: CUDA memory without

@@ -154,11 +154,11 @@ static tw_status_t flush(batch_t *batch)
     return status;
 }
 
-/* ---- lossless ------------------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 /** The pieces of a chunk where it is plain. */
 static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
-                          tw_quant_lossless_segment_t *pieces)
+                          tw_quant_message_segment_t *pieces)
 {
     size_t plain = compute->out == TW_FORM_PACKED ? compute->from : compute->to;
 
@@ -167,32 +167,39 @@ static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *com
 }
 
 /** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
-static tw_status_t launch_lossless(const batch_t *batch, const tw_gpu_compute_t *compute)
+static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;
     const tw_gpu_plan_t *plan = &call->shape->plan;
     const tw_grid_chunk_t *chunk = &plan->grid.chunks[compute->chunk];
-    tw_quant_lossless_stream_t *packer = call->coll->gpu->packer;
+    tw_quant_messages_stream_t *packer;
     int packs = compute->out == TW_FORM_PACKED;
-    const tw_quant_lossless_args_t args = {
-        .type = call->shape->request->args.type,
-        .call = {.stream = batch->stream,
-                 .workspace = call->packing,
-                 .workspace_bytes = call->coll->gpu->packing.bytes,
-                 .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)]},
+    const tw_quant_stream_args_t on = {
+        .stream = batch->stream,
+        .workspace = call->packing,
+        .workspace_bytes = call->coll->gpu->packing.bytes,
+        .host = &call->outcomes[compute->packed + (packs ? 0 : plan->n_cells)],
     };
-    tw_quant_lossless_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     tw_status_t status;
 
+    TW_TRY(tw_codecs_messages(&call->coll->codecs, tw_grid_chunk_codec(&plan->grid, compute->chunk),
+                              &packer)); /* made with the shape: found */
+    tw_quant_message_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     TW_FAIL_IF(!pieces, TW_ERR_NO_MEMORY, "out of memory for the pieces of a chunk");
-    size_t n = find_pieces(call, compute, pieces);
+    const tw_quant_message_args_t args = {
+        .type = call->shape->request->args.type,
+        .segments = pieces,
+        .n_segments = find_pieces(call, compute, pieces),
+        .seed = tw_qop_message_seed(seed_of(call, compute->seed), call->step, compute->chunk),
+    };
     if (packs) {
-        status = tw_quant_lossless_stream_encode(packer, &args, pieces, n, call->workspace + compute->to,
-                                                 tw_quant_lossless_bound_bytes(args.type, chunk->n_elems));
+        status = tw_quant_messages_stream_encode(
+            packer, &on, &args, call->workspace + compute->to,
+            tw_quant_bound_bytes(tw_quant_messages_stream_codec(packer), args.type, chunk->n_elems));
     } else {
         const tw_quant_message_t message = {.src = call->workspace + compute->from,
                                             .src_bytes = call->lengths[compute->packed]};
-        status = tw_quant_lossless_stream_decode(packer, &args, TW_QUANT_SINK_STORE, pieces, n, message);
+        status = tw_quant_messages_stream_decode(packer, &on, &args, TW_QUANT_SINK_STORE, message);
     }
     free(pieces);
     return status;
@@ -283,7 +290,7 @@ static tw_status_t add_compute(batch_t *batch, const tw_gpu_compute_t *compute)
 
     if (compute->in == TW_FORM_PACKED || compute->out == TW_FORM_PACKED) {
         TW_TRY(flush(batch));
-        return launch_lossless(batch, compute);
+        return launch_message(batch, compute);
     }
     if (!batch->like || !is_like(&batch->call->shape->plan.grid, batch->like, compute)) {
         status = gpu_compute_begin(batch, compute);

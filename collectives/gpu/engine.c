@@ -59,7 +59,6 @@ static void detach(tw_coll_t *coll)
 
     tw_gpu_workspace_free(coll); /* first: it waits for the device */
     tw_gpu_shapes_cleanup(gpu);
-    tw_quant_lossless_stream_destroy(gpu->packer);
     free(gpu->memory.blocks);
     free(gpu->packing.blocks);
     free(gpu->outcomes.blocks);

@@ -26,7 +26,7 @@ typedef struct tw_gpu_shape {
     int is_native;
     tw_gpu_plan_t plan;        /**< unless native */
     tw_quant_t *inner;         /**< of the hop inside the node; NULL: plain */
-    size_t packing_bytes;      /**< workspace of the lossless codec */
+    size_t packing_bytes;      /**< workspace of codecs of messages */
     tw_grid_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
@@ -39,7 +39,7 @@ typedef struct tw_gpu_call {
     const tw_gpu_shape_t *shape;
     const tw_grid_tensor_t *tensors;
     char *workspace;
-    char *packing; /**< workspace of the lossless codec */
+    char *packing; /**< workspace of codecs of messages */
     /** [2 * cells of the plan] how packing into each cell went, then how unpacking from it went */
     tw_quant_outcome_t *outcomes;
     size_t *lengths; /**< [cells of the plan] of packed chunks; NULL over NCCL */
@@ -62,10 +62,9 @@ typedef struct tw_gpu {
     tw_gpu_shapes_t shapes; /**< the shapes, the most recently used one first */
     size_t n_shapes;
     tw_gpu_memory_t memory;
-    tw_quant_lossless_stream_t *packer; /**< NULL: not used yet; this and what follows */
-    tw_gpu_memory_t packing;            /**< its workspace, which calls on a stream share */
-    tw_gpu_memory_t outcomes;           /**< what kernels tell the host of it: pinned */
-    const void **sources;               /**< [n_sources] inputs of sums, while a launch is put together */
+    tw_gpu_memory_t packing;  /**< workspace of codecs of messages, which calls on a stream share */
+    tw_gpu_memory_t outcomes; /**< what kernels tell the host of messages: pinned */
+    const void **sources;     /**< [n_sources] inputs of sums, while a launch is put together */
     size_t n_sources;
     tw_stream_t wire_stream;                /**< NCCL: this and what follows */
     tw_gpu_event_t computed, arrived, done; /**< done: after the last operation */

@@ -121,7 +121,7 @@ static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
         } else if (compute->in == TW_FORM_PACKED) {
             const tw_quant_outcome_t *outcome = &run->call.outcomes[plan->n_cells + compute->packed];
             if (outcome->status != TW_OK) {
-                tw_error("rank %d: %s: a lossless message of %zu bytes is not one of %zu elements: %s",
+                tw_error("rank %d: %s: a message of %zu bytes is not one of %zu elements: %s",
                          run->call.coll->topo.rank, tw_coll_op_name(run->call.shape->request->args.op),
                          run->call.lengths[compute->packed], plan->grid.chunks[compute->chunk].n_elems,
                          tw_status_string((tw_status_t)outcome->status));

@@ -25,9 +25,10 @@ static tw_status_t gpu_run_grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, si
     return TW_OK;
 }
 
-static tw_status_t gpu_run_reserve(tw_gpu_t *gpu, const tw_gpu_shape_t *shape)
+static tw_status_t gpu_run_reserve(tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
-    size_t outcomes = gpu->packer ? 2 * shape->plan.n_cells * sizeof(tw_quant_outcome_t) : 0;
+    tw_gpu_t *gpu = coll->gpu;
+    size_t outcomes = coll->codecs.n_messages ? 2 * shape->plan.n_cells * sizeof(tw_quant_outcome_t) : 0;
     TW_TRY(gpu_run_grow(gpu, &gpu->memory, shape->plan.workspace_bytes));
     TW_TRY(gpu_run_grow(gpu, &gpu->packing, shape->packing_bytes));
     return gpu_run_grow(gpu, &gpu->outcomes, outcomes);
@@ -83,7 +84,7 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
     tw_coll_request_t *request;
     tw_gpu_shape_t *shape;
     TW_TRY(tw_gpu_shape_get(coll, args, &request, &shape));
-    tw_status_t status = gpu_run_reserve(coll->gpu, shape);
+    tw_status_t status = gpu_run_reserve(coll, shape);
     tw_request_destroy(request);
     return status;
 }
@@ -136,7 +137,7 @@ static tw_status_t create_run(tw_coll_request_t *request, tw_gpu_shape_t *shape)
     };
     run->stream = args->stream;
     TW_TRY(check_capture(coll, args, shape, &run->capture));
-    TW_TRY(gpu_run_reserve(coll->gpu, shape));
+    TW_TRY(gpu_run_reserve(coll, shape));
     tw_gpu_take_workspace(&run->call);
     return TW_OK;
 }

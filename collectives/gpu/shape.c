@@ -186,51 +186,34 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-/** Workspace bytes that the lossless codec needs to pack a chunk or to unpack it. */
-static size_t packing_bytes(const tw_coll_t *coll, const tw_gpu_shape_t *shape, size_t chunk,
-                            tw_quant_lossless_segment_t *pieces)
+/** Workspace bytes that the codecs of chunks that are messages need to pack one or to unpack it. */
+static tw_status_t find_packing_bytes(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
-    const tw_grid_chunk_t *at = &shape->plan.grid.chunks[chunk];
-    tw_quant_lossless_stream_t *packer = coll->gpu->packer;
-    size_t n = tw_grid_pieces(
-        tw_grid_walk_start(&shape->plan.grid, chunk, shape->request->tensors, args->type), NULL, 1, pieces);
-    size_t encode = tw_quant_lossless_encode_workspace_bytes(packer, args->type, pieces, n);
-    size_t decode = tw_quant_lossless_decode_workspace_bytes(packer, args->type, at->n_elems, n);
-
-    return encode > decode ? encode : decode;
-}
-
-static tw_status_t get_packer(tw_coll_t *coll, tw_gpu_shape_t *shape)
-{
     const tw_grid_t *grid = &shape->plan.grid;
-    tw_quant_lossless_segment_t *pieces = malloc((grid->n_pieces + 1) * sizeof(*pieces));
+    tw_quant_message_segment_t *pieces = malloc((grid->n_pieces + 1) * sizeof(*pieces));
     tw_status_t status = pieces ? TW_OK : TW_ERR_NO_MEMORY;
+    tw_quant_messages_stream_t *packer;
 
-    if (status == TW_OK && !coll->gpu->packer) {
-        status = tw_quant_lossless_stream_create(coll->gpu->device->mem, &coll->gpu->packer);
-    }
     for (size_t c = 0; c < grid->n_chunks && status == TW_OK; c++) {
-        int packs = tw_quant_form(tw_grid_chunk_codec(grid, c)) == TW_QUANT_MESSAGE;
-        size_t bytes = packs ? packing_bytes(coll, shape, c, pieces) : 0;
-        shape->packing_bytes = bytes > shape->packing_bytes ? bytes : shape->packing_bytes;
+        const tw_quant_codec_t *codec = tw_grid_chunk_codec(grid, c);
+        if (tw_quant_form(codec) != TW_QUANT_MESSAGE) {
+            continue;
+        }
+        tw_grid_walk_t walk = tw_grid_walk_start(grid, c, shape->request->tensors, args->type);
+        const tw_quant_message_args_t message = {
+            .type = args->type, .segments = pieces, .n_segments = tw_grid_pieces(walk, NULL, 1, pieces)};
+        status = tw_codecs_messages(&coll->codecs, codec, &packer);
+        if (status == TW_OK) {
+            size_t encode = tw_quant_messages_encode_workspace_bytes(packer, &message);
+            size_t decode = tw_quant_messages_decode_workspace_bytes(
+                packer, args->type, grid->chunks[c].n_elems, message.n_segments);
+            size_t bytes = encode > decode ? encode : decode;
+            shape->packing_bytes = bytes > shape->packing_bytes ? bytes : shape->packing_bytes;
+        }
     }
     free(pieces);
     return status;
-}
-
-/** May all of a request's codecs encode what is in memory of a GPU? */
-static tw_status_t check_codecs(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
-{
-    const tw_grid_t *grid = &shape->plan.grid;
-
-    for (size_t k = 0; k < grid->n_codecs; k++) {
-        const tw_quant_row_t *row = tw_quant_row_get(grid->codecs[k]->kind);
-        TW_FAIL_IF(row->not_on_gpus, TW_ERR_UNSUPPORTED,
-                   "rank %d: %s: codec %s is for memory of the host alone", coll->topo.rank,
-                   tw_coll_op_name(shape->request->args.op), row->name);
-    }
-    return TW_OK;
 }
 
 static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
@@ -239,10 +222,9 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
 
-    TW_TRY(check_codecs(coll, shape));
     for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
-            TW_TRY(get_packer(coll, shape));
+            TW_TRY(find_packing_bytes(coll, shape));
         } else {
             TW_TRY(tw_codecs_get(&coll->codecs, grid->codecs[k], &codec));
         }

@@ -336,10 +336,11 @@ tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw
     return status;
 }
 
-tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_messages_t **out)
+tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec,
+                               tw_quant_messages_stream_t **out)
 {
     for (size_t i = 0; i < codecs->n_messages; i++) {
-        if (tw_quant_codec_equal(tw_quant_messages_codec(codecs->messages[i]), codec)) {
+        if (tw_quant_codec_equal(tw_quant_messages_stream_codec(codecs->messages[i]), codec)) {
             *out = codecs->messages[i];
             return TW_OK;
         }
@@ -347,7 +348,7 @@ tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *code
     TW_FAIL_IF(
         !tw_grow(&codecs->messages, &codecs->max_messages, codecs->n_messages + 1, sizeof(*codecs->messages)),
         TW_ERR_NO_MEMORY, "out of memory for a codec");
-    TW_TRY(tw_quant_messages_create(codec, NULL, &codecs->messages[codecs->n_messages]));
+    TW_TRY(tw_quant_messages_stream_create(codec, codecs->mem, &codecs->messages[codecs->n_messages]));
     *out = codecs->messages[codecs->n_messages++];
     return TW_OK;
 }
@@ -368,7 +369,7 @@ void tw_codecs_cleanup(tw_codecs_t *codecs)
         tw_quant_destroy(codecs->items[i]);
     }
     for (size_t i = 0; i < codecs->n_messages; i++) {
-        tw_quant_messages_destroy(codecs->messages[i]);
+        tw_quant_messages_stream_destroy(codecs->messages[i]);
     }
     free(codecs->messages);
     free(codecs->items);

@@ -129,16 +129,17 @@ size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_me
 typedef struct tw_codecs {
     tw_quant_t **items;
     size_t n, max;
-    tw_mem_t mem;                   /**< that all of them are bound to */
-    tw_quant_messages_t **messages; /**< of codecs of messages, for host memory */
+    tw_mem_t mem;                          /**< that all of them are bound to */
+    tw_quant_messages_stream_t **messages; /**< of codecs of messages */
     size_t n_messages, max_messages;
 } tw_codecs_t;
 
 /** Borrow a codec; made if it is the first of its kind. Zeroed codecs are an empty set, bound to host
  *  memory. */
 tw_status_t tw_codecs_get(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_t **out);
-/** Borrow a codec of messages for host memory, likewise. */
-tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec, tw_quant_messages_t **out);
+/** Borrow a codec of messages, likewise. */
+tw_status_t tw_codecs_messages(tw_codecs_t *codecs, const tw_quant_codec_t *codec,
+                               tw_quant_messages_stream_t **out);
 /** Blocks with NaN or Inf that their encoders have met. */
 uint64_t tw_codecs_nonfinite_blocks(const tw_codecs_t *codecs);
 void tw_codecs_cleanup(tw_codecs_t *codecs);

@@ -44,6 +44,11 @@ uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index)
     return mix_seed(seed, 2 * (uint64_t)index + (kind == TW_SEED_NODE));
 }
 
+uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk)
+{
+    return mix_seed(mix_seed(seed, step), chunk);
+}
+
 /** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
@@ -173,8 +178,8 @@ static tw_status_t run_message(tw_sched_t *sched, const void *arg)
     char *message = buffer_at(sched, packed), *buffer = plain >= 0 ? buffer_at(sched, plain) : NULL;
     tw_grid_walk_t walk = start_walk(work);
     tw_type_t type = op->args.type;
-    size_t bytes, chunk = work->is.chunk, n_elems = op->grid->chunks[chunk].n_elems;
-    tw_quant_messages_t *coder = op->messages[op->grid->chunks[chunk].codec];
+    size_t chunk = work->is.chunk, n_elems = op->grid->chunks[chunk].n_elems;
+    tw_quant_messages_stream_t *coder = op->messages[op->grid->chunks[chunk].codec];
 
     if (!message || (plain >= 0 && !buffer)) {
         return TW_ERR_NO_MEMORY;
@@ -184,15 +189,18 @@ static tw_status_t run_message(tw_sched_t *sched, const void *arg)
         .type = type,
         .segments = work->pieces,
         .n_segments = tw_grid_pieces(walk, buffer, plain == TW_QOP_SRC, work->pieces),
-        .seed = mix_seed(mix_seed(op->seeds[work->is.seed], op->args.step), chunk),
+        .seed = tw_qop_message_seed(op->seeds[work->is.seed], op->args.step, chunk),
     };
+    tw_quant_outcome_t outcome;
+    const tw_quant_stream_args_t call = {.outcome = &outcome};
     if (!packs) {
-        return tw_quant_messages_decode(coder, &args, TW_QUANT_SINK_STORE, message,
-                                        tw_sched_filled(sched, packed));
+        const tw_quant_message_t from = {.src = message, .src_bytes = tw_sched_filled(sched, packed)};
+        TW_TRY(tw_quant_messages_stream_decode(coder, &call, &args, TW_QUANT_SINK_STORE, from));
+        return (tw_status_t)outcome.status;
     }
-    size_t most = tw_quant_bound_bytes(tw_quant_messages_codec(coder), type, n_elems);
-    TW_TRY(tw_quant_messages_encode(coder, &args, message, most, &bytes));
-    tw_sched_fill(sched, packed, bytes);
+    size_t most = tw_quant_bound_bytes(tw_quant_messages_stream_codec(coder), type, n_elems);
+    TW_TRY(tw_quant_messages_stream_encode(coder, &call, &args, message, most));
+    tw_sched_fill(sched, packed, outcome.bytes);
     return TW_OK;
 }
 

@@ -11,6 +11,8 @@ TW_C_BEGIN
 /** The seed of what is encoded. index: the rank or the node that it is of. In a reduction all are different,
  *  lest all round the same way. */
 uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index);
+/** And of a chunk that is a message, of the operation's seed of its kind. */
+uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk);
 
 /** Lives as long as the schedule. */
 typedef struct tw_qop {
@@ -18,7 +20,7 @@ typedef struct tw_qop {
     const tw_grid_t *grid;
     const tw_grid_tensor_t *tensors; /**< [n_segments] */
     tw_quant_t **codecs;             /**< [n_codecs of the grid] NULL for those of messages */
-    tw_quant_messages_t **messages;  /**< [n_codecs of the grid] NULL for the others */
+    tw_quant_messages_stream_t **messages; /**< [n_codecs of the grid] NULL for the others */
     tw_quant_t *inner;               /**< of the hop inside the node; NULL: plain there */
     tw_quant_args_t args;            /**< factor: 1 */
     uint64_t seeds[TW_N_SEEDS];      /**< by kind */

@@ -202,11 +202,12 @@ struct tw_entropy_lookup {
     uint32_t *slots;  /**< [tables * SYMBOLS] */
 };
 
-/** Fill it from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. Of a whole thread block. */
+/** Fill it from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. Of a whole thread block of as many
+ *  threads. */
 TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uint16_t *freqs,
-                                      uint32_t n_tables)
+                                      uint32_t n_tables, uint32_t threads = TW_ENTROPY_CUDA_THREADS)
 {
-    for (uint32_t i = threadIdx.x; i < n_tables * TW_ENTROPY_SYMBOLS; i += TW_ENTROPY_CUDA_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_tables * TW_ENTROPY_SYMBOLS; i += threads) {
         uint32_t table = i / TW_ENTROPY_SYMBOLS, first = 0;
         for (uint32_t k = table * TW_ENTROPY_SYMBOLS; k < i; k++) {
             first += freqs[k];

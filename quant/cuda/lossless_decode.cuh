@@ -23,18 +23,8 @@ struct tw_lossless_kernel_expect {
         if (!tw_lossless_is_good(job) || !state->coded) {
             return;
         }
-        for (uint32_t r = tw_entropy_warp(); r < state->n_rows; r += tw_entropy_warps()) {
-            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
-            uint16_t value = job.rows[r];
-            if (value == TW_LOSSLESS_DEAD) {
-                continue;
-            }
-            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-            uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-                job.heads[x + i] = tw_lossless_expected_at(job, piece, value, row.column + i);
-            }
-        }
+        tw_lossless_each(job, state->n_pieces, state->n_rows,
+                         [&](uint64_t, uint32_t x, uint16_t expected) { job.heads[x] = expected; });
     }
 };
 
@@ -196,25 +186,86 @@ struct tw_lossless_writer {
     const tw_lossless_cuda_job_t &job;
     tw_lossless_cursor cursor;
 
+    TW_DEVICE explicit tw_lossless_writer(const tw_lossless_cuda_job_t &of_job) : job(of_job), cursor{0, 0, 0}
+    {
+    }
+
     TW_DEVICE void write(uint64_t element, uint32_t bits)
     {
-        tw_lossless_seek(job, element, cursor);
-        uint8_t *at = (uint8_t *)(uintptr_t)cursor.at;
-        uint64_t i = element - cursor.first;
+        uint8_t *at = to(element);
         if (job.sink == TW_QUANT_SINK_STORE) {
-            const int bytes = tw_lossless_element<TYPE>::bytes;
-            tw_dev_store_element<bytes>(at + i * bytes, bits);
-            return;
+            tw_dev_store_element<tw_lossless_element<TYPE>::bytes>(at, bits);
+        } else {
+            write_wide(at, tw_lossless_element<TYPE>::value(bits));
         }
-        float value = TYPE == TW_TYPE_FP32   ? tw_float_of_bits(bits)
-                      : TYPE == TW_TYPE_BF16 ? tw_float_from_bf16((uint16_t)bits)
-                                             : tw_float_from_fp16((uint16_t)bits);
+    }
+
+    /** A value of fp32, which is rounded where elements are stored. */
+    TW_DEVICE void write_value(uint64_t element, float value)
+    {
+        uint8_t *at = to(element);
+        if (job.sink == TW_QUANT_SINK_STORE) {
+            tw_dev_store_element<tw_lossless_element<TYPE>::bytes>(at, rounded(value));
+        } else {
+            write_wide(at, value);
+        }
+    }
+
+  private:
+    TW_DEVICE uint8_t *to(uint64_t element)
+    {
+        tw_lossless_seek(job, element, cursor);
+        const int bytes = job.sink == TW_QUANT_SINK_STORE ? tw_lossless_element<TYPE>::bytes : 4;
+        return (uint8_t *)(uintptr_t)cursor.at + (element - cursor.first) * bytes;
+    }
+
+    static TW_DEVICE uint32_t rounded(float value)
+    {
+        if (TYPE == TW_TYPE_FP32) { /* NaN becomes quiet */
+            return tw_float_bits(value) |
+                   (tw_float_abs_bits(value) > TW_FLOAT_INF_BITS ? TW_FLOAT_NAN_BITS : 0);
+        }
+        return TYPE == TW_TYPE_BF16 ? tw_float_to_bf16(value) : tw_float_to_fp16(value);
+    }
+
+    TW_DEVICE void write_wide(uint8_t *at, float value)
+    {
         if (job.sink == TW_QUANT_SINK_ADD_FP32) {
-            value = tw_float_add(tw_float_of_bits(tw_dev_load_element<4>(at + 4 * i)), value);
+            value = tw_float_add_nan(tw_float_of_bits(tw_dev_load_element<4>(at)), value);
         }
-        tw_dev_store_element<4>(at + 4 * i, tw_float_bits(value));
+        tw_dev_store_element<4>(at, tw_float_bits(value));
     }
 };
+
+/** Write what is not coded; then visit elements that are: put(writer, number, number among these). */
+template <int TYPE, class PUT>
+TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT &put)
+{
+    const tw_lossless_cuda_state_t *state = job.state;
+    tw_lossless_writer<TYPE> writer(job);
+    if (!tw_lossless_is_good(job) || state->failed) {
+        return;
+    }
+    const int bytes = tw_lossless_element<TYPE>::bytes;
+    const uint8_t *from = job.src + sizeof(tw_lossless_header_t);
+    for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; !state->coded && e < job.n_elems;
+         e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
+        writer.write(e, tw_dev_load_element<bytes>(from + (size_t)e * bytes));
+    }
+    for (uint32_t r = tw_entropy_warp(); state->coded && r < state->n_rows; r += tw_entropy_warps()) {
+        const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
+        tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+        bool dead = job.rows[r] == TW_LOSSLESS_DEAD;
+        uint32_t x = piece.first_live + job.live_before[r];
+        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
+            if (dead) {
+                writer.write(row.element + i, 0);
+            } else {
+                put(writer, row.element + i, x + i);
+            }
+        }
+    }
+}
 
 template <int TYPE>
 struct tw_lossless_kernel_scatter {
@@ -222,24 +273,9 @@ struct tw_lossless_kernel_scatter {
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        const tw_lossless_cuda_state_t *state = job.state;
-        tw_lossless_writer<TYPE> writer = {job, {0, 0, 0}};
-        if (!tw_lossless_is_good(job) || state->failed) {
-            return;
-        }
-        if (!state->coded) {
-            plain(job, writer);
-            return;
-        }
-        for (uint32_t r = tw_entropy_warp(); r < state->n_rows; r += tw_entropy_warps()) {
-            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
-            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-            bool dead = job.rows[r] == TW_LOSSLESS_DEAD;
-            uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-                writer.write(row.element + i, dead ? 0 : value(job, x + i));
-            }
-        }
+        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x) {
+            writer.write(e, value(job, x));
+        });
     }
 
     /** The bits of the x-th element that is coded. */
@@ -295,16 +331,6 @@ struct tw_lossless_kernel_scatter {
         uint32_t k = i % 16;
         return (tw_dev_load_element<2>(half) >> k & 1) | (tw_dev_load_element<2>(half + 4) >> k & 1) << 1 |
                (tw_dev_load_element<2>(half + 8) >> k & 1) << 2;
-    }
-
-    static TW_DEVICE void plain(const tw_lossless_cuda_job_t &job, tw_lossless_writer<TYPE> &writer)
-    {
-        const int bytes = element::bytes;
-        const uint8_t *from = job.src + sizeof(tw_lossless_header_t);
-        for (uint32_t e = blockIdx.x * TW_ENTROPY_CUDA_THREADS + threadIdx.x; e < job.n_elems;
-             e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
-            writer.write(e, tw_dev_load_element<bytes>(from + (size_t)e * bytes));
-        }
     }
 };
 

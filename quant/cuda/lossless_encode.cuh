@@ -41,24 +41,17 @@ struct tw_lossless_kernel_gather {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cursor cursor = {0, 0, 0};
-        for (uint32_t r = tw_entropy_warp(); job.state->coded && r < job.n_rows; r += tw_entropy_warps()) {
-            const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
-            uint16_t value = job.rows[r];
-            if (value == TW_LOSSLESS_DEAD) {
-                continue;
-            }
-            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-            uint32_t x = piece.first_live + job.live_before[r];
-            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-                uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
-                uint16_t expected = tw_lossless_expected_at(job, piece, value, row.column + i);
-                job.heads[x + i] = element::head(bits);
-                job.codes[x + i] = tw_lossless_code(element::head(bits), expected);
-                if (TYPE != TW_TYPE_BF16) {
-                    job.tails[x + i] = element::tail(bits);
-                }
-            }
+        if (!job.state->coded) {
+            return;
         }
+        tw_lossless_each(job, job.n_pieces, job.n_rows, [&](uint64_t e, uint32_t x, uint16_t expected) {
+            uint32_t bits = tw_lossless_load<element::bytes>(job, e, cursor);
+            job.heads[x] = element::head(bits);
+            job.codes[x] = tw_lossless_code(element::head(bits), expected);
+            if (TYPE != TW_TYPE_BF16) {
+                job.tails[x] = element::tail(bits);
+            }
+        });
     }
 };
 
@@ -113,9 +106,9 @@ struct tw_lossless_kernel_code {
         const block_t block = {tw_entropy_block_elems(state->n_live, b), lane, job.codes + first,
                                job.heads + first, job.tails + first};
         const uint32_t fixed = tw_lossless_raw_part_bytes(block.n) + TW_ENTROPY_LANES_BYTES;
-        uint16_t *words = job.words + (size_t)b * tw_lossless_cuda_room(job.type);
+        uint16_t *words = job.words + (size_t)b * tw_lossless_cuda_room(&job);
         const tw_entropy_encoder begin = {
-            words, words + tw_lossless_cuda_room(job.type),
+            words, words + tw_lossless_cuda_room(&job),
             0,     TW_ENTROPY_START | tw_lossless_raw_pair(block.heads, block.n, lane),
             0,     0};
         tw_entropy_encoder coder = begin;
@@ -220,12 +213,16 @@ struct tw_lossless_kernel_code {
     }
 };
 
-/** Bytes of a block with these sizes. */
-TW_DEVICE uint32_t tw_lossless_block_bytes(tw_type_t type, uint32_t sizes, uint32_t tails, uint32_t n)
+/** Bytes of a block of n elements with these sizes; tails: as in block_tails. */
+TW_DEVICE uint32_t tw_lossless_block_bytes(const tw_lossless_cuda_job_t &job, uint32_t sizes, uint32_t tails,
+                                           uint32_t n)
 {
-    uint32_t coded =
-        tw_lossless_raw_part_bytes(n) + 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
-    return (sizes == TW_ENTROPY_RAW ? 2 * n : coded) + (uint32_t)tw_lossless_tail_bytes(type, n, tails);
+    uint32_t coded = 2 * (sizes & 0xffff) + TW_ENTROPY_LANES_BYTES + 2 * (sizes >> 16);
+    if (job.dithered) {
+        return sizes == TW_ENTROPY_RAW ? n * (job.type == TW_TYPE_FP32 ? 4 : 2) : coded + 2 * tails;
+    }
+    return (sizes == TW_ENTROPY_RAW ? 2 * n : coded + tw_lossless_raw_part_bytes(n)) +
+           (uint32_t)tw_lossless_tail_bytes(job.type, n, tails);
 }
 
 struct tw_lossless_kernel_layout {
@@ -237,7 +234,7 @@ struct tw_lossless_kernel_layout {
         at = tw_entropy_place(job.blocks, n_blocks, at, [&](uint32_t b) {
             const uint32_t sizes = job.blocks[b].sizes, n = tw_entropy_block_elems(state->n_live, b);
             return tw_entropy_cuda_block_t{sizes, 0, 0,
-                                           tw_lossless_block_bytes(job.type, sizes, job.block_tails[b], n)};
+                                           tw_lossless_block_bytes(job, sizes, job.block_tails[b], n)};
         });
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -267,7 +264,7 @@ struct tw_lossless_block_words {
 
     TW_DEVICE uint32_t at(uint32_t w) const
     {
-        const uint32_t room = tw_lossless_cuda_room(job.type);
+        const uint32_t room = tw_lossless_cuda_room(&job);
         const uint16_t *words = job.words + (size_t)block * room;
         if (w >= heads_end) {
             return tail(w - heads_end);
@@ -311,8 +308,9 @@ struct tw_lossless_block_words {
     }
 };
 
-template <int TYPE>
-struct tw_lossless_kernel_assemble {
+/** WORDS(job, block): a block's words of 16 bits. */
+template <int TYPE, class WORDS>
+struct tw_lossless_assemble {
     static const uint32_t step = TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS;
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
@@ -328,7 +326,7 @@ struct tw_lossless_kernel_assemble {
 
     static TW_DEVICE void coded(const tw_lossless_cuda_job_t &job, uint32_t block, uint32_t first)
     {
-        const tw_lossless_block_words words(job, block);
+        WORDS words(job, block);
         uint8_t *to = job.dst + job.blocks[block].offset;
         uint32_t check = 0;
         for (uint32_t w = first; w < job.blocks[block].bytes / 2; w += step) {
@@ -359,6 +357,10 @@ struct tw_lossless_kernel_assemble {
         }
         tw_entropy_add(&job.state->check, check);
     }
+};
+
+template <int TYPE>
+struct tw_lossless_kernel_assemble : tw_lossless_assemble<TYPE, tw_lossless_block_words> {
 };
 
 struct tw_lossless_kernel_finish {
@@ -394,8 +396,8 @@ struct tw_lossless_kernel_finish {
     static TW_DEVICE void header(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_state_t &state)
     {
         uint8_t *to = job.dst;
-        to[0] = TW_LOSSLESS_MAGIC;
-        to[1] = TW_LOSSLESS_VERSION;
+        to[0] = job.dithered ? TW_ECDQ_MAGIC : TW_LOSSLESS_MAGIC;
+        to[1] = job.dithered ? TW_ECDQ_VERSION : TW_LOSSLESS_VERSION;
         to[2] = (uint8_t)job.type;
         to[3] = (uint8_t)(!state.coded         ? TW_LOSSLESS_PLAIN
                           : state.tails.tailed ? TW_LOSSLESS_TAILED

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "quant/cuda/lossless_model.cuh"
+#include "quant/ecdq/value.h"
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
@@ -29,7 +30,9 @@ struct tw_lossless_kernel_head {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_state_t *state = job.state;
-        uint32_t at = TW_LOSSLESS_HEAD_BYTES + tw_lossless_number_bytes(job.n_pieces), zeros = 0;
+        uint32_t at = tw_lossless_cuda_head_at(&job) + TW_LOSSLESS_HEAD_BYTES +
+                      tw_lossless_number_bytes(job.n_pieces);
+        uint32_t zeros = 0;
         uint64_t bits = 0;
         for (uint32_t base = 0; base < job.n_pieces; base += TW_ENTROPY_CUDA_THREADS) {
             uint32_t p = base + threadIdx.x, all_bytes, all_zeros;
@@ -94,10 +97,17 @@ struct tw_lossless_kernel_head {
     {
         const tw_lossless_cuda_state_t *state = job.state;
         uint8_t *head = job.dst + sizeof(tw_lossless_header_t);
+        uint8_t *own = head + tw_lossless_cuda_head_at(&job);
+        if (job.dithered) {
+            tw_entropy_put32(head + 4, job.key[0]);
+            tw_entropy_put32(head + 8, job.key[1]);
+            tw_entropy_put16(head + 12, (uint8_t)job.step);
+            tw_entropy_put32(own, 0);
+        }
         tw_entropy_put32(head, head_bytes);
-        head[4] = (uint8_t)(state->window / 4);
-        head[5] = (uint8_t)state->own;
-        tw_lossless_put_number(head + TW_LOSSLESS_HEAD_BYTES, job.n_pieces);
+        own[4] = (uint8_t)(state->window / 4);
+        own[5] = (uint8_t)state->own;
+        tw_lossless_put_number(own + TW_LOSSLESS_HEAD_BYTES, job.n_pieces);
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             for (uint32_t i = 0; state->own >> c & 1 && i < TW_LOSSLESS_TABLE_BYTES; i++) {
                 head[at++] = state->tables[c][i];
@@ -173,7 +183,9 @@ struct tw_lossless_kernel_write {
         __syncthreads();
         for (uint32_t r = threadIdx.x; r < piece.n_rows; r += TW_ENTROPY_CUDA_THREADS) {
             uint16_t &row = job.rows[piece.first_row + r];
-            row = row == TW_LOSSLESS_DEAD ? row : (uint16_t)(row + window);
+            row = row == TW_LOSSLESS_DEAD ? row
+                  : job.dithered          ? tw_ecdq_moved_row(row, job.step)
+                                          : (uint16_t)(row + window);
         }
     }
 

@@ -1,14 +1,17 @@
-/** The lossless codec on a GPU: what its kernels are given, and how a call becomes launches. No CUDA needed:
- *  the tests run the same launches on an emulated device. Compiles as C11, C++17 and CUDA.
+/** Codecs of messages on a GPU, lossless and ecdq: what their kernels are given, and how a call becomes
+ *  launches. No CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17
+ *  and CUDA.
  *
  *  Elements are counted through all segments; those of rows that are not all zeros, which are coded, are
  *  counted on their own. Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder
  *  lossless_scales, lossless_model, lossless_head and lossless_encode.cuh, for the decoder lossless_read and
  *  lossless_decode.cuh. They do what quant/lossless does on the host, with its arithmetic (value.h, model.h).
- *  Only the order of work differs: all sums are of whole numbers, so the order does not show. */
+ *  Only the order of work differs: all sums are of whole numbers, so the order does not show. ecdq has the
+ *  lossless codec's scales, head and order of blocks, so its kernels too; its own are in ecdq.cuh. */
 #pragma once
 
 #include "quant/cuda/entropy_job.h"
+#include "quant/ecdq/ecdq.h"
 #include "quant/lossless/tails.h"
 
 TW_C_BEGIN
@@ -67,6 +70,9 @@ typedef struct tw_lossless_cuda_state {
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
+    int dithered;    /**< 1: the messages are ecdq's; to encode, with this step and this key of the dither */
+    int32_t step;
+    uint32_t key[2];
     /** the room there is, at least what is used */
     uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns, n_blocks;
     uint32_t src_bytes, at_most;
@@ -80,8 +86,9 @@ typedef struct tw_lossless_cuda_job {
     tw_lossless_cuda_piece_t *pieces;
     tw_lossless_counts_t *counts; /**< [CLASSES] */
     uint32_t *tail_counts;        /**< tw_lossless_tail_counts_t */
+    uint32_t *symbol_counts;      /**< [n_blocks * TW_ECDQ_SYMBOLS] */
     tw_entropy_cuda_block_t *blocks;
-    uint32_t *block_tails;  /**< [n_blocks] as in entries */
+    uint32_t *block_tails;  /**< [n_blocks] as in entries; of ecdq words of tables */
     uint64_t *encode;       /**< [CONTEXTS * SYMBOLS] */
     uint64_t *encode_tails; /**< [TAIL_CONTEXTS * SYMBOLS] */
     uint8_t *tail_symbols;  /**< [TAIL_CONTEXTS * FREQ_SUM] of a slot */
@@ -94,15 +101,26 @@ typedef struct tw_lossless_cuda_job {
     int16_t *columns;       /**< [n_columns] */
     uint16_t *heads;  /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
     uint16_t *codes;  /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
+    /* Of ecdq, encoding: heads are integers, codes symbol | class << 5; decoding: heads are what is expected,
+     * or the place among the listed words of what is RAW, and codes are integers. */
     uint16_t *tails;  /**< [n_elems]; decoding: of fp32, those that are coded, as contexts first, or listed */
-    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room] */
+    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room]; of ecdq tables come first */
     uint16_t *listed; /**< [n_blocks * LISTED] of fp32 */
     uint32_t *lanes;  /**< [n_blocks * LANES] as they are at the end; decoding: as they began */
 } tw_lossless_cuda_job_t;
 
-TW_HD static inline uint32_t tw_lossless_cuda_room(tw_type_t type)
+TW_HD static inline uint32_t tw_lossless_cuda_room(const tw_lossless_cuda_job_t *job)
 {
-    return type == TW_TYPE_FP32 ? TW_LOSSLESS_CUDA_TAILED_ROOM : TW_LOSSLESS_CUDA_ROOM;
+    if (job->dithered) {
+        return TW_LOSSLESS_BLOCK_ELEMS * (job->type == TW_TYPE_FP32 ? 2 : 1);
+    }
+    return job->type == TW_TYPE_FP32 ? TW_LOSSLESS_CUDA_TAILED_ROOM : TW_LOSSLESS_CUDA_ROOM;
+}
+
+/** Bytes from behind the header up to the lossless codec's head. */
+TW_HD static inline uint32_t tw_lossless_cuda_head_at(const tw_lossless_cuda_job_t *job)
+{
+    return job->dithered ? TW_ECDQ_HEAD_BYTES : 0;
 }
 
 #define TW_LOSSLESS_CUDA_ESCAPED 0x8000
@@ -132,6 +150,12 @@ typedef enum tw_lossless_cuda_kernel {
     TW_LOSSLESS_CUDA_DECODE,
     TW_LOSSLESS_CUDA_SCATTER,
     TW_LOSSLESS_CUDA_CLOSE,
+    TW_ECDQ_CUDA_GATHER,
+    TW_ECDQ_CUDA_COUNT,
+    TW_ECDQ_CUDA_CODE,
+    TW_ECDQ_CUDA_ASSEMBLE,
+    TW_ECDQ_CUDA_DECODE,
+    TW_ECDQ_CUDA_SCATTER,
     TW_LOSSLESS_CUDA_KERNELS
 } tw_lossless_cuda_kernel_t;
 
@@ -139,7 +163,7 @@ typedef enum tw_lossless_cuda_kernel {
 tw_status_t tw_lossless_cuda_device_create(tw_entropy_cuda_device_t *device);
 
 /** A codec on a device, which is copied. */
-tw_status_t tw_lossless_stream_create_on(const tw_entropy_cuda_device_t *device,
-                                         tw_quant_lossless_stream_t **out);
+tw_status_t tw_messages_stream_create_on(const tw_entropy_cuda_device_t *device,
+                                         const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* The lossless codec's kernels on a GPU. */
+/* The kernels of codecs of messages on a GPU. */
 #include "quant/cuda/entropy_launch.cuh"
 
 #include "quant/cuda/lossless_select.cuh"

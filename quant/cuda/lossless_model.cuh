@@ -49,27 +49,19 @@ struct tw_lossless_kernel_sample {
     static TW_DEVICE void count(const tw_lossless_cuda_job_t &job, uint32_t x, tw_lossless_cursor &cursor,
                                 tw_lossless_counts_t *counts, uint32_t *tails)
     {
-        const tw_lossless_cuda_piece_t *pieces = job.pieces;
-        const tw_lossless_cuda_piece_t &piece =
-            pieces[tw_entropy_last(job.n_pieces, x, [&](uint32_t i) { return pieces[i].first_live; })];
-        const uint32_t *before = job.live_before + piece.first_row;
-        uint32_t in_piece = x - piece.first_live;
-        uint32_t r = tw_entropy_last(piece.n_rows, in_piece, [&](uint32_t i) { return before[i]; });
-        tw_lossless_row row = tw_lossless_row_at(piece, r);
-        uint16_t value = job.rows[piece.first_row + r];
-        uint32_t i = in_piece - before[r];
-        uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+        const tw_lossless_place at = tw_lossless_place_of(job, x);
+        uint32_t bits = tw_lossless_load<element::bytes>(job, at.element, cursor);
         uint16_t head = element::head(bits);
-        bool columns = piece.flags & TW_LOSSLESS_FLAG_COLUMNS;
-        int32_t scale = tw_lossless_scale_of(value);
-        int32_t expected = scale + (columns ? job.columns[piece.first_column + row.column + i] : 0);
+        bool columns = at.piece.flags & TW_LOSSLESS_FLAG_COLUMNS;
+        int32_t scale = tw_lossless_scale_of(at.row);
+        int32_t expected = scale + (columns ? job.columns[at.piece.first_column + at.column] : 0);
         int32_t above = (int32_t)tw_lossless_magnitude(head) - expected + 128;
         if (TYPE == TW_TYPE_FP32) {
             atomicAdd(&tails[tw_lossless_tail_octave(head, expected) * TW_LOSSLESS_TAIL_SYMBOLS +
                              tw_lossless_tail_symbol(element::tail(bits))],
                       1u);
         }
-        tw_lossless_counts_t &of_class = counts[value >> TW_LOSSLESS_CLASS_SHIFT];
+        tw_lossless_counts_t &of_class = counts[at.row >> TW_LOSSLESS_CLASS_SHIFT];
         if (tw_lossless_coded(head)) {
             atomicAdd(&of_class.above[above < 0 ? 0 : above > 255 ? 255 : above], 1u);
         } else {

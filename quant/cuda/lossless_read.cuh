@@ -29,8 +29,10 @@ struct tw_lossless_kernel_open {
             return TW_ERR_TRUNCATED;
         }
         uint32_t bytes = tw_entropy_get32(src + 4);
-        if (src[0] != TW_LOSSLESS_MAGIC || src[1] != TW_LOSSLESS_VERSION || src[3] > TW_LOSSLESS_TAILED ||
-            bytes < header_bytes) {
+        bool known = job.dithered ? src[0] == TW_ECDQ_MAGIC && src[1] == TW_ECDQ_VERSION && src[3] <= TW_ECDQ_CODED
+                                  : src[0] == TW_LOSSLESS_MAGIC && src[1] == TW_LOSSLESS_VERSION &&
+                                        src[3] <= TW_LOSSLESS_TAILED;
+        if (!known || bytes < header_bytes) {
             return TW_ERR_FORMAT;
         }
         if (bytes > job.src_bytes) {
@@ -158,10 +160,16 @@ struct tw_lossless_kernel_read {
     {
         tw_lossless_cuda_state_t *state = job.state;
         uint32_t n_pieces = 0, own = 0, n_live = 0;
-        int32_t window = 0;
-        if (source.has(TW_LOSSLESS_HEAD_BYTES)) {
+        int32_t window = 0, step = 0;
+        if (source.has(tw_lossless_cuda_head_at(&job) + TW_LOSSLESS_HEAD_BYTES)) {
+            if (job.dithered) {
+                step = (int8_t)source.at[12];
+                source.bad = step < TW_ECDQ_STEP_MIN || step > TW_ECDQ_STEP_MAX || source.at[13];
+                source.at += TW_ECDQ_HEAD_BYTES;
+            }
             window = 4 * (int8_t)source.at[4];
             own = source.at[5];
+            source.bad = source.bad || (job.dithered && (window || own));
             source.at += TW_LOSSLESS_HEAD_BYTES;
             pieces(job, source);
             n_pieces = state->n_pieces;
@@ -169,7 +177,7 @@ struct tw_lossless_kernel_read {
         for (uint32_t p = 0; p < n_pieces && !source.bad; p++) {
             zeros(job, source, job.pieces[p], &n_live);
         }
-        if (!source.bad) {
+        if (!source.bad && !job.dithered) {
             tables(job, source, own, window);
         }
         if (!source.bad && state->tails.tailed) {
@@ -181,8 +189,15 @@ struct tw_lossless_kernel_read {
         uint32_t n_blocks = tw_lossless_blocks_of(n_live);
         source.bad = source.bad || (uint64_t)(source.end - source.at) !=
                                        n_blocks * (uint64_t)tw_lossless_entry_bytes(state->tails.tailed);
-        if (!source.bad) {
+        if (!source.bad && job.dithered) {
+            dithered_blocks(job, source, n_live, n_blocks);
+        } else if (!source.bad) {
             blocks(job, source, n_live, n_blocks);
+        }
+        for (uint32_t r = threadIdx.x; job.dithered && !source.bad && r < state->n_rows;
+             r += TW_ENTROPY_CUDA_THREADS) {
+            uint16_t &row = job.rows[r];
+            row = row == TW_LOSSLESS_DEAD ? row : tw_ecdq_moved_row(row, step);
         }
         if (threadIdx.x == 0) {
             state->n_live = n_live;
@@ -429,8 +444,43 @@ struct tw_lossless_kernel_read {
             job.block_tails[b] = entry.tails;
             return tw_entropy_cuda_block_t{
                 entry.sizes, entry.check, 0,
-                tw_lossless_block_bytes(job.type, entry.sizes, entry.tails, elems)};
+                tw_lossless_block_bytes(job, entry.sizes, entry.tails, elems)};
         });
         source.bad = at != job.state->bytes;
+    }
+
+    /** The same of ecdq, whose blocks' tables say how long they are: one block after the other. */
+    static TW_DEVICE void dithered_blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
+                                          uint32_t n_live, uint32_t n)
+    {
+        __shared__ uint32_t good;
+        const uint64_t end = job.state->bytes;
+        if (threadIdx.x == 0) {
+            uint64_t at = sizeof(tw_lossless_header_t) + job.state->head_bytes;
+            for (uint32_t b = 0; b < n && at < end; b++) {
+                const uint8_t *from = source.at + b * sizeof(tw_entropy_entry_t);
+                const uint32_t sizes = tw_entropy_get32(from), elems = tw_entropy_block_elems(n_live, b);
+                const uint32_t tables =
+                    sizes == TW_ENTROPY_RAW ? 0 : table_words(job.src + at, (uint32_t)(end - at) / 2);
+                const uint32_t bytes = tw_lossless_block_bytes(job, sizes, tables, elems);
+                job.blocks[b] = {sizes, tw_entropy_get32(from + 4), (uint32_t)at, bytes};
+                job.block_tails[b] = tables;
+                at += bytes;
+            }
+            good = at == end;
+        }
+        __syncthreads();
+        source.bad = !good;
+    }
+
+    /** Words of the tables that begin a block; of at most `most` words. */
+    static TW_DEVICE uint32_t table_words(const uint8_t *at, uint32_t most)
+    {
+        const uint32_t classes = most ? at[0] : 0;
+        uint32_t words = 1;
+        for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES && words < most; c++) {
+            words += classes >> c & 1 ? 1 + at[2 * words + 1] : 0;
+        }
+        return words;
     }
 };

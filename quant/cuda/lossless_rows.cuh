@@ -22,6 +22,12 @@ struct tw_lossless_element {
     {
         return (uint16_t)(TYPE == TW_TYPE_FP32 ? bits & 0xffff : TYPE == TW_TYPE_FP16 ? bits & 7 : 0);
     }
+    static TW_DEVICE float value(uint32_t bits)
+    {
+        return TYPE == TW_TYPE_FP32   ? tw_float_of_bits(bits)
+               : TYPE == TW_TYPE_BF16 ? tw_float_from_bf16((uint16_t)bits)
+                                      : tw_float_from_fp16((uint16_t)bits);
+    }
     static TW_DEVICE uint32_t join(uint32_t head, uint32_t tail)
     {
         return TYPE == TW_TYPE_FP32   ? head << 16 | tail
@@ -81,6 +87,26 @@ TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_c
     return pieces[tw_entropy_last(n_pieces, row, [&](uint32_t i) { return pieces[i].first_row; })];
 }
 
+/** The number of the x-th element that is coded, and what its row and its column are. */
+struct tw_lossless_place {
+    const tw_lossless_cuda_piece_t &piece;
+    uint64_t element;
+    uint16_t row;
+    uint32_t column;
+};
+
+TW_DEVICE tw_lossless_place tw_lossless_place_of(const tw_lossless_cuda_job_t &job, uint32_t x)
+{
+    const tw_lossless_cuda_piece_t *pieces = job.pieces;
+    const tw_lossless_cuda_piece_t &piece =
+        pieces[tw_entropy_last(job.n_pieces, x, [&](uint32_t i) { return pieces[i].first_live; })];
+    const uint32_t *before = job.live_before + piece.first_row, in_piece = x - piece.first_live;
+    uint32_t r = tw_entropy_last(piece.n_rows, in_piece, [&](uint32_t i) { return before[i]; });
+    tw_lossless_row row = tw_lossless_row_at(piece, r);
+    uint32_t i = in_piece - before[r];
+    return {piece, row.element + i, job.rows[piece.first_row + r], row.column + i};
+}
+
 /** What is expected of an element of a row, in the column of this index or, where the piece has no scales of
  *  columns, any. */
 TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
@@ -121,4 +147,24 @@ TW_DEVICE void tw_lossless_list_live(const tw_lossless_cuda_job_t &job, tw_lossl
 TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
 {
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
+}
+
+/** Visit all elements that are coded, a warp a row: each one's number, its number among these, and what is
+ *  expected of it. */
+template <class VISIT>
+TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pieces, uint32_t n_rows,
+                                const VISIT &visit)
+{
+    for (uint32_t r = tw_entropy_warp(); r < n_rows; r += tw_entropy_warps()) {
+        const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, n_pieces, r);
+        uint16_t value = job.rows[r];
+        if (value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+        uint32_t x = piece.first_live + job.live_before[r];
+        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
+            visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i));
+        }
+    }
 }

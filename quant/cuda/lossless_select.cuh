@@ -1,7 +1,7 @@
 /** Finds the kernel of a name. */
 #pragma once
 
-#include "quant/cuda/lossless_decode.cuh"
+#include "quant/cuda/ecdq.cuh"
 
 /** RUNNER::run<KERNEL>() for a kernel that there is for each type. */
 template <class RUNNER, template <int> class KERNEL>
@@ -69,6 +69,18 @@ tw_status_t tw_lossless_select(const RUNNER &runner, tw_lossless_cuda_kernel_t k
         return tw_lossless_select_type<RUNNER, tw_lossless_kernel_scatter>(runner, type);
     case TW_LOSSLESS_CUDA_CLOSE:
         return runner.template run<tw_lossless_kernel_close>();
+    case TW_ECDQ_CUDA_GATHER:
+        return tw_lossless_select_type<RUNNER, tw_ecdq_kernel_gather>(runner, type);
+    case TW_ECDQ_CUDA_COUNT:
+        return runner.template run<tw_ecdq_kernel_count>();
+    case TW_ECDQ_CUDA_CODE:
+        return tw_lossless_select_type<RUNNER, tw_ecdq_kernel_code>(runner, type);
+    case TW_ECDQ_CUDA_ASSEMBLE:
+        return tw_lossless_select_type<RUNNER, tw_ecdq_kernel_assemble>(runner, type);
+    case TW_ECDQ_CUDA_DECODE:
+        return runner.template run<tw_ecdq_kernel_decode>();
+    case TW_ECDQ_CUDA_SCATTER:
+        return tw_lossless_select_type<RUNNER, tw_ecdq_kernel_scatter>(runner, type);
     case TW_LOSSLESS_CUDA_KERNELS:
         break;
     }

@@ -1,5 +1,5 @@
 /* Messages of dithered integers: codecs, and encoding. */
-#include "quant/ecdq/ecdq.h"
+#include "quant/ecdq/value.h"
 
 static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
@@ -113,32 +113,7 @@ static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_E
     }
 }
 
-/** Make the encoder's table of a class, and write what the decoder's is made from. */
-static uint8_t *put_table(tw_ecdq_t *ecdq, size_t row_class, const uint32_t *counts, uint8_t *at)
-{
-    uint64_t weights[TW_ENTROPY_SYMBOLS];
-    uint16_t freq[TW_ENTROPY_SYMBOLS];
-    uint32_t present = 0;
-    for (size_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
-        weights[s] = counts[s];
-        present |= (uint32_t)(counts[s] > 0) << s;
-    }
-    tw_entropy_freq_choose(weights, present, freq);
-    tw_entropy_encode_table(freq, ecdq->encode_table + row_class * TW_ENTROPY_SYMBOLS);
-    uint32_t first = 0, end = TW_ENTROPY_ESCAPE;
-    while (first < end && !freq[first]) {
-        first++;
-    }
-    while (end > first && !freq[end - 1]) {
-        end--;
-    }
-    *at++ = (uint8_t)first;
-    *at++ = (uint8_t)(end - first);
-    memcpy(at, freq + first, 2 * (end - first));
-    return at + 2 * (end - first);
-}
-
-/** The tables of a block, written; *n_escapes: elements that have none of their symbols. */
+/** Make the encoder's tables of a block, and write what the decoder's are made from; *n_escapes: elements that have none of their symbols. */
 static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escapes)
 {
     uint32_t counts[TW_ECDQ_SYMBOLS];
@@ -148,14 +123,17 @@ static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escap
     begin[0] = begin[1] = 0;
     *n_escapes = 0;
     for (size_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-        uint32_t n_class = 0;
-        for (size_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
-            n_class += counts[c * TW_ENTROPY_SYMBOLS + s];
-        }
-        if (n_class) {
+        const uint32_t *of_class = counts + c * TW_ENTROPY_SYMBOLS;
+        uint16_t freq[TW_ENTROPY_SYMBOLS];
+        uint32_t first, end;
+        if (tw_ecdq_choose_table(of_class, freq, &first, &end)) {
+            tw_entropy_encode_table(freq, ecdq->encode_table + c * TW_ENTROPY_SYMBOLS);
             begin[0] |= (uint8_t)(1u << c);
-            *n_escapes += counts[c * TW_ENTROPY_SYMBOLS + TW_ENTROPY_ESCAPE];
-            at = put_table(ecdq, c, counts + c * TW_ENTROPY_SYMBOLS, at);
+            *n_escapes += of_class[TW_ENTROPY_ESCAPE];
+            *at++ = (uint8_t)first;
+            *at++ = (uint8_t)(end - first);
+            memcpy(at, freq + first, 2 * (end - first));
+            at += 2 * (end - first);
         }
     }
     return (size_t)(at - begin);

@@ -9,10 +9,8 @@ static void loops_quantize(const float *values, const uint16_t *expected, const 
 {
     for (size_t i = 0; i < n; i++) {
         int32_t integer = (int32_t)tw_ecdq_integer(values[i], expected[i], halves[i]);
-        uint32_t symbol = (uint32_t)(integer + TW_ECDQ_REACH);
-        symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
         integers[i] = (int16_t)integer;
-        symbols[i] = (uint8_t)(expected[i] >> TW_LOSSLESS_CLASS_SHIFT << 5 | symbol);
+        symbols[i] = tw_ecdq_symbol(integer, expected[i]);
     }
 }
 

@@ -1,10 +1,22 @@
-/** One element: its step, its integer, and back. Nothing here may be contracted. */
+/** One element: its step, its integer, and back; one row; one table. Nothing here may be contracted. Compiles
+ *  as C11, C++17 and CUDA. */
 #pragma once
 
+#include "quant/arithmetic/philox.h"
 #include "quant/ecdq/ecdq.h"
 
+/** The step of a row, which is not DEAD, in place of its scale. */
+TW_HD static inline uint16_t tw_ecdq_moved_row(uint16_t row, int32_t step)
+{
+    /* Quarters of an octave from the mean of the logarithms to the standard deviation, about, by class: the
+     * wider a row's elements are spread, the more. */
+    static const uint8_t deviations[TW_LOSSLESS_CLASSES] = {0, 1, 1, 2, 3, 4, 4, 6};
+    uint32_t scale = (uint32_t)row + deviations[row >> TW_LOSSLESS_CLASS_SHIFT] + (uint32_t)step;
+    return (uint16_t)((scale & TW_LOSSLESS_SCALE_MASK) | (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
+}
+
 /** An element's step, a normal number whatever is expected. */
-static inline float tw_ecdq_step(uint16_t expected)
+TW_HD static inline float tw_ecdq_step(uint16_t expected)
 {
     int32_t quarters = (expected & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
     quarters = quarters < 4 ? 4 : quarters;
@@ -12,14 +24,24 @@ static inline float tw_ecdq_step(uint16_t expected)
     return tw_float_of_bits((uint32_t)quarters << 21);
 }
 
+/** The dither of a message's element i, by itself. */
+TW_HD static inline uint16_t tw_ecdq_half(const uint32_t key[2], uint32_t i)
+{
+    tw_philox_words_t at = {{i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS}};
+    tw_philox_words_t words = tw_philox(at, key[0], key[1]);
+    uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS); /* no index: a GPU keeps them in registers */
+    uint32_t low = k % 2 ? words.word[1] : words.word[0], high = k % 2 ? words.word[3] : words.word[2];
+    return (uint16_t)((k / 2 ? high : low) >> 16 * (i / TW_ECDQ_COUNTERS % 2));
+}
+
 /** Between -1/2 and 1/2; exact. */
-static inline float tw_ecdq_dither_of(uint16_t half)
+TW_HD static inline float tw_ecdq_dither_of(uint16_t half)
 {
     return ((float)half + 0.5f) * 0x1p-16f - 0.5f;
 }
 
 /** The integer of an element, as a float; TW_ECDQ_RAW: it has none. */
-static inline float tw_ecdq_integer(float value, uint16_t expected, uint16_t half)
+TW_HD static inline float tw_ecdq_integer(float value, uint16_t expected, uint16_t half)
 {
     float x = value / tw_ecdq_step(expected) + tw_ecdq_dither_of(half);
     float size = tw_float_of_bits(tw_float_bits(x) & 0x7fffffff);
@@ -27,7 +49,41 @@ static inline float tw_ecdq_integer(float value, uint16_t expected, uint16_t hal
     return size < (float)(TW_ECDQ_WIDE_MAX - 1) ? rounded : (float)TW_ECDQ_RAW;
 }
 
-static inline float tw_ecdq_value(float integer, uint16_t expected, uint16_t half)
+TW_HD static inline float tw_ecdq_value(float integer, uint16_t expected, uint16_t half)
 {
     return (integer - tw_ecdq_dither_of(half)) * tw_ecdq_step(expected);
+}
+
+/** The symbol of an integer, with its class. */
+TW_HD static inline uint8_t tw_ecdq_symbol(int32_t integer, uint16_t expected)
+{
+    uint32_t symbol = (uint32_t)(integer + TW_ECDQ_REACH);
+    symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
+    return (uint8_t)((uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 5 | symbol);
+}
+
+/** Frequencies of a class's symbols, and which of them are sent, from *first to before *end; 0: a block has
+ *  none. */
+TW_HD static inline int tw_ecdq_choose_table(const uint32_t *counts, uint16_t *freq, uint32_t *first,
+                                             uint32_t *end)
+{
+    uint64_t weights[TW_ENTROPY_SYMBOLS];
+    uint32_t present = 0;
+    for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
+        weights[s] = counts[s];
+        present |= (uint32_t)(counts[s] > 0) << s;
+    }
+    if (!present) {
+        return 0;
+    }
+    tw_entropy_freq_choose(weights, present, freq);
+    *first = 0;
+    *end = TW_ENTROPY_ESCAPE;
+    while (*first < *end && !freq[*first]) {
+        ++*first;
+    }
+    while (*end > *first && !freq[*end - 1]) {
+        --*end;
+    }
+    return 1;
 }

@@ -111,49 +111,67 @@ double time_of_copy(double moved_bytes, double seconds)
         n_sets, seconds, [] {}, [&](size_t) { stream_world().copy_on_device(to.data(), from.data(), half); });
 }
 
-/* ---- the lossless codec -------------------------------------------------------------------------------- */
+/* ---- codecs of messages -------------------------------------------------------------------------------- */
 
-struct Lossless {
+/* Of the table of codecs. */
+std::vector<const char *> names_of_message_codecs()
+{
+    std::vector<const char *> names;
+    for (int kind = 0; kind < TW_QUANT_KINDS; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get(tw_quant_kind_t(kind));
+        if (row->form == TW_QUANT_MESSAGE) {
+            names.push_back(row->name);
+        }
+    }
+    return names;
+}
+
+struct Messages {
     size_t n;
-    Bytes plain, message; /* the host's */
-    tw_quant_lossless_stream_t *codec = nullptr;
+    std::string name;
+    Bytes plain, message, decoded; /* the host's */
+    tw_quant_messages_stream_t *codec = nullptr;
 
-    explicit Lossless(size_t bytes) : n(bytes / 2)
+    Messages(const char *text, size_t bytes) : n(bytes / 2), name(text), decoded(2 * n)
     {
         const size_t first = std::min(n, pattern_elems);
         plain = repeated(make_values(Values::gradient, TW_TYPE_BF16, first, columns), 2 * n);
         message.resize(tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n));
-        tw_quant_lossless_t *host;
+        tw_quant_codec_t is;
+        tw_quant_messages_t *host;
         size_t taken = 0;
-        need(tw_quant_lossless_create(nullptr, &host) == TW_OK, "no codec");
-        const tw_quant_lossless_segment_t segment = {plain.data(), nullptr, n, columns, 0};
-        const tw_status_t status =
-            tw_quant_lossless_encode(host, TW_TYPE_BF16, &segment, 1, message.data(), message.size(), &taken);
-        tw_quant_lossless_destroy(host);
-        need(status == TW_OK && stream_world().create(&codec) == TW_OK, "no codec");
+        need(tw_quant_codec_parse(text, &is) == TW_OK && tw_quant_messages_create(&is, nullptr, &host) == TW_OK,
+             "no codec");
+        const tw_quant_message_segment_t segment = {plain.data(), decoded.data(), n, columns, 0};
+        const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 1};
+        tw_status_t status = tw_quant_messages_encode(host, &args, message.data(), message.size(), &taken);
+        status = status ? status
+                        : tw_quant_messages_decode(host, &args, TW_QUANT_SINK_STORE, message.data(), taken);
+        tw_quant_messages_destroy(host);
+        need(status == TW_OK && stream_world().create(&is, &codec) == TW_OK, "no codec");
         message.resize(taken);
     }
-    ~Lossless()
+    ~Messages()
     {
-        tw_quant_lossless_stream_destroy(codec);
+        tw_quant_messages_stream_destroy(codec);
     }
-    Lossless(const Lossless &) = delete;
-    Lossless &operator=(const Lossless &) = delete;
+    Messages(const Messages &) = delete;
+    Messages &operator=(const Messages &) = delete;
 
     EntropyLine encode(double seconds) const
     {
         const Memory from(plain), to(tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n));
-        const tw_quant_lossless_segment_t segment = {from.data(), nullptr, n, columns, 0};
-        const Memory workspace(tw_quant_lossless_encode_workspace_bytes(codec, TW_TYPE_BF16, &segment, 1));
-        const tw_quant_lossless_args_t args = {
-            TW_TYPE_BF16, {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr}};
+        const tw_quant_message_segment_t segment = {from.data(), nullptr, n, columns, 0};
+        const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 1};
+        const Memory workspace(tw_quant_messages_encode_workspace_bytes(codec, &args));
+        const tw_quant_stream_args_t on = {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr};
         const auto call = [&](size_t) {
-            need(tw_quant_lossless_stream_encode(codec, &args, &segment, 1, to.data(), to.bytes()) == TW_OK,
+            need(tw_quant_messages_stream_encode(codec, &on, &args, to.data(), to.bytes()) == TW_OK,
                  "a call failed");
         };
         call(0);
         const bool same = to.get(message.size()) == message;
-        return line("lossless encode",
+        return line(" encode",
                     time_of(
                         n_sets, seconds, [] {}, call),
                     seconds, same);
@@ -162,18 +180,18 @@ struct Lossless {
     EntropyLine decode(double seconds) const
     {
         const Memory from(message), to(2 * n);
-        const tw_quant_lossless_segment_t segment = {nullptr, to.data(), n, 0, 0};
-        const Memory workspace(tw_quant_lossless_decode_workspace_bytes(codec, TW_TYPE_BF16, n, 1));
-        const tw_quant_lossless_args_t args = {
-            TW_TYPE_BF16, {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr}};
+        const tw_quant_message_segment_t segment = {nullptr, to.data(), n, 0, 0};
+        const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 0};
+        const Memory workspace(tw_quant_messages_decode_workspace_bytes(codec, TW_TYPE_BF16, n, 1));
+        const tw_quant_stream_args_t on = {nullptr, workspace.data(), workspace.bytes(), nullptr, nullptr};
         const auto call = [&](size_t) {
-            need(tw_quant_lossless_stream_decode(codec, &args, TW_QUANT_SINK_STORE, &segment, 1,
+            need(tw_quant_messages_stream_decode(codec, &on, &args, TW_QUANT_SINK_STORE,
                                                  {from.data(), message.size(), 0}) == TW_OK,
                  "a call failed");
         };
         call(0);
-        const bool same = to.get(2 * n) == plain;
-        return line("lossless decode",
+        const bool same = to.get(2 * n) == decoded;
+        return line(" decode",
                     time_of(
                         n_sets, seconds, [] {}, call),
                     seconds, same);
@@ -182,7 +200,7 @@ struct Lossless {
     EntropyLine line(const char *op, double op_sec, double seconds, bool same) const
     {
         const double moved = double(plain.size() + message.size());
-        return {op, plain.size(), message.size(), moved, op_sec, time_of_copy(moved, seconds), same};
+        return {name + op, plain.size(), message.size(), moved, op_sec, time_of_copy(moved, seconds), same};
     }
 };
 
@@ -290,9 +308,11 @@ std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double 
 {
     std::vector<EntropyLine> lines;
     for (size_t bytes : sizes) {
-        const Lossless lossless(bytes);
-        lines.push_back(lossless.encode(seconds));
-        lines.push_back(lossless.decode(seconds));
+        for (const char *name : names_of_message_codecs()) {
+            const Messages messages(name, bytes);
+            lines.push_back(messages.encode(seconds));
+            lines.push_back(messages.decode(seconds));
+        }
         const Delta delta(bytes);
         lines.push_back(delta.encode(seconds));
         lines.push_back(delta.decode(seconds));
@@ -302,7 +322,12 @@ std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double 
 
 std::vector<std::string> entropy_ops()
 {
-    return {"lossless encode", "lossless decode", "lossless delta encode", "lossless delta decode"};
+    std::vector<std::string> ops;
+    for (const std::string name : names_of_message_codecs()) {
+        ops.insert(ops.end(), {name + " encode", name + " decode"});
+    }
+    ops.insert(ops.end(), {"lossless delta encode", "lossless delta decode"});
+    return ops;
 }
 
 std::string entropy_table(const std::vector<EntropyLine> &lines)

@@ -18,7 +18,7 @@ struct EntropyLine {
     bool same;               /**< bytes, values and states are the host's */
 };
 
-/** Both codecs, both ways, on the device of tests/quant/cuda/stream_world.h; bf16 tensors of so many bytes,
+/** All of them, both ways, on the device of tests/quant/cuda/stream_world.h; bf16 tensors of so many bytes,
  *  each operation for about so many seconds. */
 std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double seconds);
 

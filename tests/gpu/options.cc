@@ -73,7 +73,7 @@ std::string filter_of(const std::vector<std::string> &suites, unsigned sections,
         }
     }
     if (!filter.empty() && quick) {
-        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:DeltaCudaMessage.*:LosslessCudaMessage.*:"
+        filter += "-*MoreThan2To31*:*EverySizeOfInt8AndInt4*:DeltaCudaMessage.*:*/Wrong*Cuda.*:"
                   "GpuCuda.OneRankOverNccl:GpuCuda.GraphReplay:CudaModel.Larger*";
     }
     return filter;

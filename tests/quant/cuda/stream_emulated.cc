@@ -57,10 +57,10 @@ tw_status_t copy_to_host(void *host, const void *from, size_t bytes, tw_stream_t
     return TW_OK;
 }
 
-tw_status_t create(tw_quant_lossless_stream_t **out)
+tw_status_t create(const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out)
 {
     const tw_entropy_cuda_device_t device = {1, run_lossless, fill, zero, copy_to_host};
-    return tw_lossless_stream_create_on(&device, out);
+    return tw_messages_stream_create_on(&device, codec, out);
 }
 
 tw_status_t create_delta(tw_quant_delta_stream_t **out)

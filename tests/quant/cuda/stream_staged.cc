@@ -11,9 +11,9 @@ namespace tw
 namespace
 {
 
-tw_status_t create(tw_quant_lossless_stream_t **out)
+tw_status_t create(const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out)
 {
-    return tw_quant_lossless_stream_create(TW_MEM_CUDA, out);
+    return tw_quant_messages_stream_create(codec, TW_MEM_CUDA, out);
 }
 
 tw_status_t create_delta(tw_quant_delta_stream_t **out)

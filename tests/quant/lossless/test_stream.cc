@@ -19,13 +19,14 @@ class LosslessStream : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
-        ASSERT_EQ(tw_quant_lossless_stream_create(TW_MEM_HOST, &codec_), TW_OK);
+        const tw_quant_codec_t lossless = {TW_QUANT_LOSSLESS, 0, {}, {}, 0, 0};
+        ASSERT_EQ(tw_quant_messages_stream_create(&lossless, TW_MEM_HOST, &codec_), TW_OK);
         ASSERT_EQ(tw_quant_lossless_create(nullptr, &plain_codec_), TW_OK);
-        args_ = {TW_TYPE_BF16, {nullptr, nullptr, 0, &outcome_, &host_}};
+        call_ = {nullptr, nullptr, 0, &outcome_, &host_};
     }
     void TearDown() override
     {
-        tw_quant_lossless_stream_destroy(codec_);
+        tw_quant_messages_stream_destroy(codec_);
         tw_quant_lossless_destroy(plain_codec_);
         tw::Fixture::TearDown();
     }
@@ -34,10 +35,10 @@ class LosslessStream : public tw::Fixture
     {
         Bytes message(tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n));
         const tw_quant_lossless_segment_t segment = {values.data(), nullptr, n, 100, 0};
-        EXPECT_EQ(tw_quant_lossless_encode_workspace_bytes(codec_, TW_TYPE_BF16, &segment, 1), 0u);
-        EXPECT_EQ(
-            tw_quant_lossless_stream_encode(codec_, &args_, &segment, 1, message.data(), message.size()),
-            TW_OK);
+        const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 0};
+        EXPECT_EQ(tw_quant_messages_encode_workspace_bytes(codec_, &args), 0u);
+        EXPECT_EQ(tw_quant_messages_stream_encode(codec_, &call_, &args, message.data(), message.size()),
+                  TW_OK);
         EXPECT_EQ(outcome_.status, TW_OK);
         message.resize(outcome_.bytes);
         return message;
@@ -48,18 +49,19 @@ class LosslessStream : public tw::Fixture
     {
         const tw_quant_lossless_segment_t segment = {nullptr, dst, n, 0, 0};
         outcome_ = host_ = {77, 77};
-        EXPECT_EQ(tw_quant_lossless_decode_workspace_bytes(codec_, TW_TYPE_BF16, n, 1), 0u);
-        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args_, sink, &segment, 1,
+        const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 0};
+        EXPECT_EQ(tw_quant_messages_decode_workspace_bytes(codec_, TW_TYPE_BF16, n, 1), 0u);
+        EXPECT_EQ(tw_quant_messages_stream_decode(codec_, &call_, &args, sink,
                                                   {message.data(), message.size(), at_most}),
                   TW_OK);
         EXPECT_EQ(memcmp(&outcome_, &host_, sizeof(host_)), 0);
         return tw_status_t(outcome_.status);
     }
 
-    tw_quant_lossless_stream_t *codec_ = nullptr;
+    tw_quant_messages_stream_t *codec_ = nullptr;
     tw_quant_lossless_t *plain_codec_ = nullptr;
     tw_quant_outcome_t outcome_ = {}, host_ = {};
-    tw_quant_lossless_args_t args_ = {};
+    tw_quant_stream_args_t call_ = {};
 };
 
 TEST_F(LosslessStream, IsTheCodec)
@@ -112,10 +114,11 @@ TEST_F(LosslessStream, CallsAreChecked)
 {
     const tw_quant_lossless_segment_t segment = {nullptr, nullptr, n, 0, 0};
     uint8_t message[100] = {};
+    const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 0};
     expect_log("segment 0 has a NULL pointer");
-    EXPECT_EQ(tw_quant_lossless_stream_encode(codec_, &args_, &segment, 1, message, 100), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_messages_stream_encode(codec_, &call_, &args, message, 100), TW_ERR_INVALID);
     EXPECT_EQ(
-        tw_quant_lossless_stream_decode(codec_, &args_, TW_QUANT_SINK_STORE, &segment, 1, {message, 100, 0}),
+        tw_quant_messages_stream_decode(codec_, &call_, &args, TW_QUANT_SINK_STORE, {message, 100, 0}),
         TW_ERR_INVALID);
 }
 

@@ -1,12 +1,11 @@
-/* The lossless codec on streams against the host's: messages byte for byte, values bit for bit, verdicts.
+/* Codecs of messages on streams against the host's: messages byte for byte, values bit for bit, verdicts.
  * Linked with an emulated device, or with a GPU. */
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "quant/lossless/lossless.h"
+#include "quant/ecdq/ecdq.h"
 #include "tests/quant/cuda/stream_world.h"
 #include "tests/quant/lossless/lossless_data.h"
 #include "tests/quant/lossless/wrong_messages.h"
@@ -37,9 +36,9 @@ size_t total(const Parts &parts)
 }
 
 /* Segments over memory in which the parts follow each other. */
-std::vector<tw_quant_lossless_segment_t> segments_of(const Parts &parts, size_t elem_bytes, uint8_t *memory)
+std::vector<tw_quant_message_segment_t> segments_of(const Parts &parts, size_t elem_bytes, uint8_t *memory)
 {
-    std::vector<tw_quant_lossless_segment_t> segments;
+    std::vector<tw_quant_message_segment_t> segments;
     for (const Part &part : parts) {
         segments.push_back({memory, memory, part.n, part.row_elems, part.first_elem});
         memory += part.n * elem_bytes;
@@ -47,32 +46,37 @@ std::vector<tw_quant_lossless_segment_t> segments_of(const Parts &parts, size_t 
     return segments;
 }
 
-class LosslessCuda : public tw::StreamFixture
+class MessagesCuda : public tw::StreamFixture, public ::testing::WithParamInterface<const char *>
 {
   protected:
     void SetUp() override
     {
         StreamFixture::SetUp();
+        ASSERT_EQ(tw_quant_codec_parse(GetParam(), &is_), TW_OK);
         if (!IsSkipped()) {
-            ASSERT_EQ(tw::stream_world().create(&codec_), TW_OK);
-            ASSERT_EQ(tw_quant_lossless_create(nullptr, &host_), TW_OK);
+            ASSERT_EQ(tw::stream_world().create(&is_, &codec_), TW_OK);
+            ASSERT_EQ(tw_quant_messages_create(&is_, nullptr, &host_), TW_OK);
         }
     }
     void TearDown() override
     {
-        tw_quant_lossless_stream_destroy(codec_);
-        tw_quant_lossless_destroy(host_);
+        tw_quant_messages_stream_destroy(codec_);
+        tw_quant_messages_destroy(host_);
         StreamFixture::TearDown();
+    }
+
+    size_t bound(tw_type_t type, size_t n) const
+    {
+        return tw_quant_bound_bytes(&is_, type, n);
     }
 
     Bytes encode_on_host(tw_type_t type, const Bytes &values, const Parts &parts)
     {
-        Bytes plain = values, message(tw_quant_lossless_bound_bytes(type, total(parts)));
+        Bytes plain = values, message(bound(type, total(parts)));
         size_t bytes = 0;
         const auto segments = segments_of(parts, tw_type_bytes(type), plain.data());
-        EXPECT_EQ(tw_quant_lossless_encode(host_, type, segments.data(), segments.size(), message.data(),
-                                           message.size(), &bytes),
-                  TW_OK);
+        const tw_quant_message_args_t args = {type, segments.data(), segments.size(), seed};
+        EXPECT_EQ(tw_quant_messages_encode(host_, &args, message.data(), message.size(), &bytes), TW_OK);
         message.resize(bytes);
         return message;
     }
@@ -80,14 +84,13 @@ class LosslessCuda : public tw::StreamFixture
     /* In device memory, which the values begin `shift` bytes into. */
     Bytes encode(tw_type_t type, const Bytes &values, const Parts &parts, size_t shift = 0)
     {
-        DeviceBuffer plain(values, shift), message(tw_quant_lossless_bound_bytes(type, total(parts)));
+        DeviceBuffer plain(values, shift), message(bound(type, total(parts)));
         const auto segments = segments_of(parts, tw_type_bytes(type), plain.data());
-        DeviceBuffer workspace(
-            tw_quant_lossless_encode_workspace_bytes(codec_, type, segments.data(), segments.size()));
+        const tw_quant_message_args_t args = {type, segments.data(), segments.size(), seed};
+        DeviceBuffer workspace(tw_quant_messages_encode_workspace_bytes(codec_, &args));
         DeviceBuffer outcome(sizeof(tw_quant_outcome_t));
-        const tw_quant_lossless_args_t args = args_of(type, workspace, outcome);
-        EXPECT_EQ(tw_quant_lossless_stream_encode(codec_, &args, segments.data(), segments.size(),
-                                                  message.data(), message.bytes()),
+        const tw_quant_stream_args_t call = call_of(workspace, outcome);
+        EXPECT_EQ(tw_quant_messages_stream_encode(codec_, &call, &args, message.data(), message.bytes()),
                   TW_OK);
         Bytes written = message.get();
         EXPECT_EQ(said(outcome), TW_OK);
@@ -112,10 +115,11 @@ class LosslessCuda : public tw::StreamFixture
             plain(before.empty() ? Bytes(total(parts) * elem_bytes, 0xee) : before, elem_bytes);
         const auto segments = segments_of(parts, elem_bytes, plain.data());
         DeviceBuffer workspace(
-            tw_quant_lossless_decode_workspace_bytes(codec_, type, total(parts), segments.size()));
+            tw_quant_messages_decode_workspace_bytes(codec_, type, total(parts), segments.size()));
         DeviceBuffer outcome(sizeof(tw_quant_outcome_t));
-        const tw_quant_lossless_args_t args = args_of(type, workspace, outcome);
-        EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, sink, segments.data(), segments.size(),
+        const tw_quant_message_args_t args = {type, segments.data(), segments.size(), 0};
+        const tw_quant_stream_args_t call = call_of(workspace, outcome);
+        EXPECT_EQ(tw_quant_messages_stream_decode(codec_, &call, &args, sink,
                                                   {src.data(), longer.size(), behind != 0}),
                   TW_OK);
         Decoded decoded = {said(outcome), plain.get()};
@@ -123,12 +127,15 @@ class LosslessCuda : public tw::StreamFixture
         return decoded;
     }
 
-    tw_status_t decode_on_host(tw_type_t type, const Bytes &message, const Parts &parts)
+    Decoded decode_on_host(tw_type_t type, const Bytes &message, const Parts &parts,
+                           tw_quant_sink_t sink = TW_QUANT_SINK_STORE, const Bytes &before = {})
     {
-        Bytes values(total(parts) * tw_type_bytes(type));
-        const auto segments = segments_of(parts, tw_type_bytes(type), values.data());
-        return tw_quant_lossless_decode(host_, type, segments.data(), segments.size(), message.data(),
-                                        message.size());
+        const size_t elem_bytes = sink == TW_QUANT_SINK_STORE ? tw_type_bytes(type) : 4;
+        Bytes values = before;
+        values.resize(total(parts) * elem_bytes);
+        const auto segments = segments_of(parts, elem_bytes, values.data());
+        const tw_quant_message_args_t args = {type, segments.data(), segments.size(), 0};
+        return {tw_quant_messages_decode(host_, &args, sink, message.data(), message.size()), values};
     }
 
     void round_trip(tw_type_t type, const Bytes &values, const Parts &parts)
@@ -141,7 +148,9 @@ class LosslessCuda : public tw::StreamFixture
         }
         const Decoded decoded = decode(type, expected, parts);
         ASSERT_EQ(decoded.status, TW_OK);
-        ASSERT_TRUE(decoded.values == values);
+        ASSERT_TRUE(decoded.values == (is_.kind == TW_QUANT_LOSSLESS
+                                           ? values
+                                           : decode_on_host(type, expected, parts).values));
     }
 
     void round_trip(Values kind, tw_type_t type, const Parts &parts)
@@ -153,12 +162,10 @@ class LosslessCuda : public tw::StreamFixture
         round_trip(type, tw::make_values(kind, type, total(parts), columns), parts);
     }
 
-    tw_quant_lossless_args_t args_of(tw_type_t type, const DeviceBuffer &workspace,
-                                     const DeviceBuffer &outcome)
+    tw_quant_stream_args_t call_of(const DeviceBuffer &workspace, const DeviceBuffer &outcome)
     {
-        return {type,
-                {nullptr, workspace.data(), workspace.bytes(),
-                 reinterpret_cast<tw_quant_outcome_t *>(outcome.data()), said_}};
+        return {nullptr, workspace.data(), workspace.bytes(),
+                reinterpret_cast<tw_quant_outcome_t *>(outcome.data()), said_};
     }
 
     /* What stands on the device is what the host was told. */
@@ -168,11 +175,13 @@ class LosslessCuda : public tw::StreamFixture
         return tw_status_t(said_->status);
     }
 
-    tw_quant_lossless_stream_t *codec_ = nullptr;
-    tw_quant_lossless_t *host_ = nullptr;
+    static constexpr uint64_t seed = 0x123456789abcdef0; /* of what rounds at random */
+    tw_quant_codec_t is_ = {};
+    tw_quant_messages_stream_t *codec_ = nullptr;
+    tw_quant_messages_t *host_ = nullptr;
 };
 
-TEST_F(LosslessCuda, EveryKindOfValue)
+TEST_P(MessagesCuda, EveryKindOfValue)
 {
     for (Values kind : tw::all_values) {
         for (size_t n : {0, 1, 31, 33, 255, 256, 257, 5000}) {
@@ -182,7 +191,7 @@ TEST_F(LosslessCuda, EveryKindOfValue)
     }
 }
 
-TEST_F(LosslessCuda, EveryTypeAndRow)
+TEST_P(MessagesCuda, EveryTypeAndRow)
 {
     for (tw_type_t type : types) {
         for (Values kind : tw::all_values) {
@@ -193,7 +202,7 @@ TEST_F(LosslessCuda, EveryTypeAndRow)
     }
 }
 
-TEST_F(LosslessCuda, SeveralBlocks)
+TEST_P(MessagesCuda, SeveralBlocks)
 {
     for (Values kind : {Values::gradient, Values::mixed, Values::sparse, Values::patches, Values::crowded}) {
         for (tw_type_t type : types) {
@@ -206,7 +215,7 @@ TEST_F(LosslessCuda, SeveralBlocks)
 }
 
 /* Tensors of many shapes in one message, cut anywhere, some with nothing in them. */
-TEST_F(LosslessCuda, SegmentsAndCuts)
+TEST_P(MessagesCuda, SegmentsAndCuts)
 {
     const Parts many = {{3000, 100, 50}, {7, 0, 0},     {0, 64, 0},     {129, 0, 0},  {5000, 129, 128},
                         {64, 64, 0},     {6400, 1, 17}, {4096, 256, 3}, {1, 1000, 0}, {20000, 1000, 999}};
@@ -223,7 +232,7 @@ TEST_F(LosslessCuda, SegmentsAndCuts)
 }
 
 /* The receiver cuts the same elements differently. */
-TEST_F(LosslessCuda, TheReceiverHasOtherSegments)
+TEST_P(MessagesCuda, TheReceiverHasOtherSegments)
 {
     const size_t n = block + 3000;
     const Bytes values = tw::make_values(Values::gradient, TW_TYPE_BF16, n, 100);
@@ -231,11 +240,11 @@ TEST_F(LosslessCuda, TheReceiverHasOtherSegments)
     const Decoded decoded =
         decode(TW_TYPE_BF16, message, {{1, 0, 0}, {60000, 0, 0}, {0, 0, 0}, {n - 60001, 0, 0}});
     EXPECT_EQ(decoded.status, TW_OK);
-    EXPECT_TRUE(decoded.values == values);
+    EXPECT_TRUE(decoded.values == decode_on_host(TW_TYPE_BF16, message, {{n, 0, 0}}).values);
 }
 
 /* Rows of a matrix that is wide, rows of zeros at blocks' edges, scales that are far from the others. */
-TEST_F(LosslessCuda, RowsAndColumns)
+TEST_P(MessagesCuda, RowsAndColumns)
 {
     for (size_t columns : {33, 700, 3000}) {
         round_trip(Values::gradient, TW_TYPE_BF16, {{columns * 40 + 5, columns, 0}});
@@ -253,47 +262,64 @@ TEST_F(LosslessCuda, RowsAndColumns)
     round_trip(TW_TYPE_BF16, values, {{n, 256, 0}});
 }
 
-TEST_F(LosslessCuda, SumsAreThoseOfTheHost)
+TEST_P(MessagesCuda, SumsAreThoseOfTheHost)
 {
     const size_t n = block + 1000;
     for (tw_type_t type : types) {
-        for (Values kind : {Values::gradient, Values::sparse, Values::random}) {
-            Bytes values = tw::make_values(kind, type, n, 100);
-            std::vector<float> wide(n), sums(n);
-            /* Which NaN a sum becomes is the device's to say. */
-            tw_convert_to_fp32(type, values.data(), wide.data(), n);
-            for (size_t i = 0; i < n; i++) {
-                sums[i] = i % 7 ? float(i) : -0.0f;
-                if (std::isnan(wide[i]) || std::isinf(wide[i])) {
-                    memset(&values[i * tw_type_bytes(type)], 0, tw_type_bytes(type));
-                }
-            }
-            Bytes before(4 * n);
-            memcpy(before.data(), sums.data(), 4 * n);
-            tw_convert_to_fp32(type, values.data(), wide.data(), n);
-            tw_convert_add_fp32(type, values.data(), sums.data(), n);
+        for (Values kind : {Values::gradient, Values::sparse, Values::random, Values::special}) {
+            const Bytes values = tw::make_values(kind, type, n, 100);
             const Bytes message = encode_on_host(type, values, {{n, 100, 0}});
-            const Decoded stored = decode(type, message, {{n, 0, 0}}, TW_QUANT_SINK_STORE_FP32);
-            const Decoded added = decode(type, message, {{n, 0, 0}}, TW_QUANT_SINK_ADD_FP32, before);
-            EXPECT_EQ(stored.status, TW_OK);
-            EXPECT_EQ(added.status, TW_OK);
-            EXPECT_EQ(memcmp(stored.values.data(), wide.data(), 4 * n), 0) << tw_type_name(type);
-            EXPECT_EQ(memcmp(added.values.data(), sums.data(), 4 * n), 0) << tw_type_name(type);
+            Bytes before(4 * n);
+            for (size_t i = 0; i < n; i++) {
+                const float sum = i % 7 ? float(i) : -0.0f;
+                memcpy(&before[4 * i], &sum, 4);
+            }
+            for (tw_quant_sink_t sink : {TW_QUANT_SINK_STORE_FP32, TW_QUANT_SINK_ADD_FP32}) {
+                const Decoded expected = decode_on_host(type, message, {{n, 0, 0}}, sink, before),
+                              got = decode(type, message, {{n, 0, 0}}, sink, before);
+                EXPECT_EQ(got.status, TW_OK);
+                EXPECT_TRUE(got.values == expected.values) << tw_type_name(type) << " " << sink;
+            }
         }
     }
 }
 
+/* The seed decides about the dither, and stands in the message, as the step does. */
+TEST_P(MessagesCuda, AMessageStandsForItself)
+{
+    const size_t n = 5003;
+    const Bytes values = tw::make_values(Values::gradient, TW_TYPE_BF16, n, 100);
+    const Parts parts = {{n, 100, 0}};
+    const Bytes message = encode(TW_TYPE_BF16, values, parts);
+    tw_quant_codec_t other = {};
+    ASSERT_EQ(tw_quant_codec_parse("ecdq:step=2", &other), TW_OK);
+    if (is_.kind == TW_QUANT_ECDQ) {
+        tw_quant_messages_stream_destroy(codec_);
+        ASSERT_EQ(tw::stream_world().create(&other, &codec_), TW_OK);
+    }
+    EXPECT_TRUE(decode(TW_TYPE_BF16, message, parts).values ==
+                decode_on_host(TW_TYPE_BF16, message, parts).values);
+}
+
 /* ---- messages that lie --------------------------------------------------------------------------------- */
 
-class LosslessCudaMessage : public LosslessCuda
+class WrongMessagesCuda : public MessagesCuda
 {
   protected:
     static constexpr size_t n = 3000;
 
     void SetUp() override
     {
-        LosslessCuda::SetUp();
-        allow_log("quant: lossless"); /* the host's decoder says what it thinks */
+        MessagesCuda::SetUp();
+        ASSERT_EQ(tw_quant_lossless_create("ref", &scales_), TW_OK);
+        /* the host's decoder says what it thinks */
+        allow_log("quant: lossless");
+        allow_log("quant: ecdq");
+    }
+    void TearDown() override
+    {
+        tw_quant_lossless_destroy(scales_);
+        MessagesCuda::TearDown();
     }
 
     Bytes message(Values kind, tw_type_t type = TW_TYPE_BF16)
@@ -303,7 +329,7 @@ class LosslessCudaMessage : public LosslessCuda
 
     void expect_same_verdict(const Bytes &bytes, tw_type_t type = TW_TYPE_BF16)
     {
-        ASSERT_EQ(decode(type, bytes, {{n, 0, 0}}).status, decode_on_host(type, bytes, {{n, 0, 0}}));
+        ASSERT_EQ(decode(type, bytes, {{n, 0, 0}}).status, decode_on_host(type, bytes, {{n, 0, 0}}).status);
     }
 
     static uint32_t checksum(const uint8_t *words, size_t bytes)
@@ -313,34 +339,38 @@ class LosslessCudaMessage : public LosslessCuda
 
     /* Make the header's checksum right, and those of blocks, as far as the message goes: what is behind them
      * is reached. */
-    void make_right(Bytes &bytes, tw_type_t type)
+    void make_right(Bytes &bytes)
     {
         const size_t header = TW_QUANT_LOSSLESS_HEADER_BYTES;
+        const bool ecdq = is_.kind == TW_QUANT_ECDQ;
+        const size_t at_head = header + (ecdq ? TW_ECDQ_HEAD_BYTES : 0);
         uint32_t head_bytes = uint32_t(bytes.size() - header), check, length = uint32_t(bytes.size());
         size_t taken = 0;
         memcpy(&bytes[4], &length, 4);
-        host_->tails_are.tailed = bytes[3] == TW_LOSSLESS_TAILED;
+        scales_->tails_are.tailed = !ecdq && bytes[3] == TW_LOSSLESS_TAILED;
         if (bytes[3] != TW_LOSSLESS_PLAIN) {
             memcpy(&head_bytes, &bytes[header], 4);
-            if (head_bytes > bytes.size() - header || head_bytes % 2) {
+            if (head_bytes > bytes.size() - header || head_bytes % 2 || header + head_bytes < at_head) {
                 return;
             }
-            const tw_status_t status = tw_lossless_head_read(host_, &bytes[header], head_bytes, n, &taken);
+            const size_t rest = header + head_bytes - at_head;
+            const tw_status_t status = tw_lossless_head_read(scales_, &bytes[at_head], rest, n, &taken);
             tw_entropy_entry_t entry; /* all that is before tails */
             size_t at = header + head_bytes;
-            if (status == TW_OK && taken + sizeof(entry) <= head_bytes && at < bytes.size()) {
-                memcpy(&entry, &bytes[header + taken], sizeof(entry));
+            if (status == TW_OK && taken + sizeof(entry) <= rest && at < bytes.size()) {
+                memcpy(&entry, &bytes[at_head + taken], sizeof(entry));
                 entry.check = checksum(&bytes[at], bytes.size() - at);
-                memcpy(&bytes[header + taken], &entry, sizeof(entry));
+                memcpy(&bytes[at_head + taken], &entry, sizeof(entry));
             }
         }
         check = checksum(&bytes[header], head_bytes);
         memcpy(&bytes[12], &check, 4);
-        (void)type;
     }
+
+    tw_quant_lossless_t *scales_ = nullptr; /* reads heads */
 };
 
-TEST_F(LosslessCudaMessage, EveryLengthButItsOwnIsRefused)
+TEST_P(WrongMessagesCuda, EveryLengthButItsOwnIsRefused)
 {
     for (Values kind : {Values::gradient, Values::random}) {
         const Bytes good = message(kind);
@@ -354,19 +384,56 @@ TEST_F(LosslessCudaMessage, EveryLengthButItsOwnIsRefused)
         /* Who knows the bound alone has the message's word for its length. */
         const Decoded decoded = decode(TW_TYPE_BF16, good, {{n, 0, 0}}, TW_QUANT_SINK_STORE, {}, 100);
         EXPECT_EQ(decoded.status, TW_OK);
-        EXPECT_TRUE(decoded.values == tw::make_values(kind, TW_TYPE_BF16, n, 100));
+        EXPECT_TRUE(decoded.values == decode_on_host(TW_TYPE_BF16, good, {{n, 0, 0}}).values);
     }
 }
 
-TEST_F(LosslessCudaMessage, OthersElementsAndTypesAreMismatches)
+TEST_P(WrongMessagesCuda, OthersElementsAndTypesAreMismatches)
 {
     const Bytes good = message(Values::gradient);
     EXPECT_EQ(decode(TW_TYPE_BF16, good, {{n + 1, 0, 0}}).status, TW_ERR_MISMATCH);
     EXPECT_EQ(decode(TW_TYPE_FP16, good, {{n, 0, 0}}).status, TW_ERR_MISMATCH);
 }
 
+/* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or
+ * not. */
+TEST_P(WrongMessagesCuda, SpoiltOnesAreJudgedAsOnTheHost)
+{
+    std::mt19937 random(3);
+    const size_t times = tw::stream_world().slow ? 60 : 500;
+    size_t refused = 0;
+    for (Values kind : {Values::gradient, Values::sparse, Values::special, Values::few, Values::sums,
+                        Values::outliers}) {
+        for (tw_type_t type : types) {
+            const Bytes good = message(kind, type);
+            uint32_t head_bytes = 0;
+            memcpy(&head_bytes, &good[TW_QUANT_LOSSLESS_HEADER_BYTES], 4);
+            head_bytes = std::min<uint32_t>(head_bytes, 2000); /* of a plain message, too */
+            for (size_t turn = 0; turn < times; turn++) {
+                Bytes bad = good;
+                /* The head is short, and where most can go wrong; blocks of ecdq have tables and lists. */
+                const size_t part = turn % (is_.kind == TW_QUANT_ECDQ ? 2 : 4) ? std::min<size_t>(head_bytes + 16, bad.size()) : bad.size();
+                for (size_t k = 0; k < 1 + random() % 3; k++) {
+                    uint8_t &byte = bad[16 + random() % (part - 16)];
+                    byte = uint8_t(random() % 2 ? byte ^ 1u << random() % 8 : random());
+                }
+                if (turn % 8) {
+                    make_right(bad);
+                }
+                ASSERT_NO_FATAL_FAILURE(expect_same_verdict(bad, type)) << tw::name_of(kind) << " " << turn;
+                refused += said_->status != TW_OK;
+            }
+        }
+    }
+    EXPECT_GT(refused, times);
+}
+
+class WrongLosslessCuda : public WrongMessagesCuda
+{
+};
+
 /* Pieces and columns that a head may not have, and the last ones that it may. */
-TEST_F(LosslessCudaMessage, PiecesAreAsOnTheHost)
+TEST_P(WrongLosslessCuda, PiecesAreAsOnTheHost)
 {
     const std::vector<tw::ZeroPiece> good[] = {std::vector<tw::ZeroPiece>(6, {5, 100, false}),
                                                {{16, 100, true}, {14, 100, false}}};
@@ -391,7 +458,7 @@ TEST_F(LosslessCudaMessage, PiecesAreAsOnTheHost)
     }
 }
 
-TEST_F(LosslessCudaMessage, EachThingThatIsWrongIsNoticed)
+TEST_P(WrongLosslessCuda, EachThingThatIsWrongIsNoticed)
 {
     for (const tw::WrongMessage &message : tw::make_wrong_messages()) {
         EXPECT_EQ(decode(message.type, message.bytes, {{message.n_elems, 0, 0}}).status,
@@ -400,69 +467,50 @@ TEST_F(LosslessCudaMessage, EachThingThatIsWrongIsNoticed)
     }
 }
 
-/* Bits that are wrong, and bytes that are anything, in messages whose checksums are then made right or
- * not. */
-TEST_F(LosslessCudaMessage, SpoiltOnesAreJudgedAsOnTheHost)
-{
-    std::mt19937 random(3);
-    const size_t times = tw::stream_world().slow ? 60 : 500;
-    size_t refused = 0;
-    for (Values kind : {Values::gradient, Values::sparse, Values::special, Values::few, Values::sums}) {
-        for (tw_type_t type : types) {
-            const Bytes good = message(kind, type);
-            uint32_t head_bytes = 0;
-            memcpy(&head_bytes, &good[TW_QUANT_LOSSLESS_HEADER_BYTES], 4);
-            for (size_t turn = 0; turn < times; turn++) {
-                Bytes bad = good;
-                /* The head is short, and where most can go wrong. */
-                const size_t part = turn % 4 ? std::min<size_t>(head_bytes + 16, bad.size()) : bad.size();
-                for (size_t k = 0; k < 1 + random() % 3; k++) {
-                    uint8_t &byte = bad[16 + random() % (part - 16)];
-                    byte = uint8_t(random() % 2 ? byte ^ 1u << random() % 8 : random());
-                }
-                if (turn % 8) {
-                    make_right(bad, type);
-                }
-                ASSERT_NO_FATAL_FAILURE(expect_same_verdict(bad, type)) << tw::name_of(kind) << " " << turn;
-                refused += said_->status != TW_OK;
-            }
-        }
-    }
-    EXPECT_GT(refused, times);
-}
-
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-TEST_F(LosslessCuda, CallsAreChecked)
+TEST_P(MessagesCuda, CallsAreChecked)
 {
     const size_t n = 1000;
-    DeviceBuffer plain(2 * n), message(tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n)), outcome(8);
+    DeviceBuffer plain(2 * n), message(bound(TW_TYPE_BF16, n)), outcome(8);
     const auto segments = segments_of({{n, 100, 0}}, 2, plain.data());
-    DeviceBuffer workspace(
-        tw_quant_lossless_encode_workspace_bytes(codec_, TW_TYPE_BF16, segments.data(), 1));
-    tw_quant_lossless_args_t args = args_of(TW_TYPE_BF16, workspace, outcome);
+    tw_quant_message_args_t args = {TW_TYPE_BF16, segments.data(), 1, 0};
+    DeviceBuffer workspace(tw_quant_messages_encode_workspace_bytes(codec_, &args));
+    tw_quant_stream_args_t call = call_of(workspace, outcome);
     const auto encode_into = [&](uint8_t *dst, size_t bytes) {
-        return tw_quant_lossless_stream_encode(codec_, &args, segments.data(), 1, dst, bytes);
+        return tw_quant_messages_stream_encode(codec_, &call, &args, dst, bytes);
     };
     expect_log("room for 2015 bytes, must be for 2016");
     EXPECT_EQ(encode_into(message.data(), 2015), TW_ERR_INVALID);
     expect_log("must be aligned to 16");
     EXPECT_EQ(encode_into(message.data() + 8, 2016), TW_ERR_INVALID);
     expect_log("bytes of workspace, aligned to 256");
-    args.call.workspace_bytes--;
+    call.workspace_bytes--;
     EXPECT_EQ(encode_into(message.data(), 2016), TW_ERR_INVALID);
     expect_log("has no exponents");
     args.type = TW_TYPE_BYTE;
     EXPECT_EQ(encode_into(message.data(), 2016), TW_ERR_INVALID);
     expect_log("no message");
     args.type = TW_TYPE_BF16;
-    EXPECT_EQ(tw_quant_lossless_stream_decode(codec_, &args, TW_QUANT_SINK_STORE, segments.data(), 1,
-                                              {nullptr, 16, 0}),
+    EXPECT_EQ(tw_quant_messages_stream_decode(codec_, &call, &args, TW_QUANT_SINK_STORE, {nullptr, 16, 0}),
               TW_ERR_INVALID);
-    const tw_quant_lossless_segment_t huge = {plain.data(), nullptr, TW_LOSSLESS_ELEMS_MAX + 1, 0, 0};
-    EXPECT_EQ(tw_quant_lossless_encode_workspace_bytes(codec_, TW_TYPE_BF16, &huge, 1), SIZE_MAX);
-    EXPECT_EQ(tw_quant_lossless_decode_workspace_bytes(codec_, TW_TYPE_BF16, TW_LOSSLESS_ELEMS_MAX + 1, 1),
+    const tw_quant_message_segment_t huge = {plain.data(), nullptr, TW_LOSSLESS_ELEMS_MAX + 1, 0, 0};
+    args.segments = &huge;
+    EXPECT_EQ(tw_quant_messages_encode_workspace_bytes(codec_, &args), SIZE_MAX);
+    EXPECT_EQ(tw_quant_messages_decode_workspace_bytes(codec_, TW_TYPE_BF16, TW_LOSSLESS_ELEMS_MAX + 1, 1),
               SIZE_MAX);
+    expect_log("codec int8 has no messages on streams");
+    tw_quant_messages_stream_t *none = nullptr;
+    EXPECT_EQ(tw_quant_codec_parse("int8", &is_), TW_OK);
+    EXPECT_EQ(tw::stream_world().create(&is_, &none), TW_ERR_INVALID);
 }
+
+const auto name_of_codec = [](const ::testing::TestParamInfo<const char *> &info) {
+    return std::string(info.param, strcspn(info.param, ":")) + (strchr(info.param, ':') ? "Half" : "");
+};
+INSTANTIATE_TEST_SUITE_P(Codec, MessagesCuda, ::testing::Values("lossless", "ecdq", "ecdq:step=0.5"),
+                         name_of_codec);
+INSTANTIATE_TEST_SUITE_P(Codec, WrongMessagesCuda, ::testing::Values("lossless", "ecdq"), name_of_codec);
+INSTANTIATE_TEST_SUITE_P(Codec, WrongLosslessCuda, ::testing::Values("lossless"), name_of_codec);
 
 } // namespace
