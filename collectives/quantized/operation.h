@@ -18,14 +18,14 @@ uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk);
 typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_grid_t *grid;
-    const tw_grid_tensor_t *tensors; /**< [n_segments] */
-    tw_quant_t **codecs;             /**< [n_codecs of the grid] NULL for those of messages */
+    const tw_grid_tensor_t *tensors;       /**< [n_segments] */
+    tw_quant_t **codecs;                   /**< [n_codecs of the grid] NULL for those of messages */
     tw_quant_messages_stream_t **messages; /**< [n_codecs of the grid] NULL for the others */
-    tw_quant_t *inner;               /**< of the hop inside the node; NULL: plain there */
-    tw_quant_args_t args;            /**< factor: 1 */
-    uint64_t seeds[TW_N_SEEDS];      /**< by kind */
-    float limit;                     /**< of finite results: see tw_coll_limit */
-    tw_sbuf_t work;                  /**< fp32 sums that are being made: of one computation at a time */
+    tw_quant_t *inner;                     /**< of the hop inside the node; NULL: plain there */
+    tw_quant_args_t args;                  /**< factor: 1 */
+    uint64_t seeds[TW_N_SEEDS];            /**< by kind */
+    float limit;                           /**< of finite results: see tw_coll_limit */
+    tw_sbuf_t work;                        /**< fp32 sums that are being made: of one computation at a time */
     size_t elem_bytes;
 } tw_qop_t;
 

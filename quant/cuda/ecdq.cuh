@@ -1,11 +1,11 @@
 /** ecdq's own kernels; the others are the lossless codec's. Floors as in lossless_encode.cuh.
  *
- *    gather    n + 4          integers and symbols, in the order of coding                      a warp a row
- *    count     2              a block's symbols                                                 parts of a block
- *    code      2 + 0.3        a block's tables, words and what is listed                        a warp a block
- *    assemble  0.3, and 0.3 written: the message                                                parts of a block
- *    decode    2 + 0.3 + 2    integers                                                          a warp a block
- *    scatter   4 + n          values                                                            a warp a row */
+ *    gather    n + 4        integers and symbols, in the order of coding    a warp a row
+ *    count     2            a block's symbols                               parts of a block
+ *    code      2 + 0.3      a block's tables, words and what is listed      a warp a block
+ *    assemble  0.3 + 0.3    the message                                     parts of a block
+ *    decode    2 + 0.3 + 2  integers                                        a warp a block
+ *    scatter   4 + n        values                                          a warp a row */
 #pragma once
 
 #include "quant/cuda/lossless_decode.cuh"
@@ -150,8 +150,8 @@ struct tw_ecdq_kernel_code {
         const uint16_t integer = escapes ? job.heads[x] : 0;
         const bool raw = integer == (uint16_t)TW_ECDQ_RAW;
         const uint32_t raws = tw_dev_ballot(raw);
-        uint16_t *to = coder.end - 1 - coder.n_escapes - tw_dev_popc(escaping & below) -
-                       2 * tw_dev_popc(raws & below);
+        uint16_t *to =
+            coder.end - 1 - coder.n_escapes - tw_dev_popc(escaping & below) - 2 * tw_dev_popc(raws & below);
         coder.n_escapes += tw_dev_popc(escaping) + 2 * tw_dev_popc(raws);
         if (coder.n_words + coder.n_escapes > coder.room) {
             return false;
@@ -235,8 +235,8 @@ struct tw_ecdq_kernel_decode {
         }
     }
 
-    /** Tables, which lie within the block. A class that is not there has escapes alone. False for some that no
-     *  encoder writes. */
+    /** Tables, which lie within the block. A class that is not there has escapes alone. False for some that
+     *  no encoder writes. */
     static TW_DEVICE bool take_tables(const uint8_t *at, uint16_t *freqs)
     {
         const uint32_t lane = threadIdx.x, classes = tw_entropy_get16(at);

@@ -30,8 +30,8 @@ struct tw_lossless_kernel_head {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_state_t *state = job.state;
-        uint32_t at = tw_lossless_cuda_head_at(&job) + TW_LOSSLESS_HEAD_BYTES +
-                      tw_lossless_number_bytes(job.n_pieces);
+        uint32_t at =
+            tw_lossless_cuda_head_at(&job) + TW_LOSSLESS_HEAD_BYTES + tw_lossless_number_bytes(job.n_pieces);
         uint32_t zeros = 0;
         uint64_t bits = 0;
         for (uint32_t base = 0; base < job.n_pieces; base += TW_ENTROPY_CUDA_THREADS) {

@@ -70,7 +70,7 @@ typedef struct tw_lossless_cuda_state {
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
-    int dithered;    /**< 1: the messages are ecdq's; to encode, with this step and this key of the dither */
+    int dithered; /**< 1: the messages are ecdq's; to encode, with this step and this key of the dither */
     int32_t step;
     uint32_t key[2];
     /** the room there is, at least what is used */
@@ -99,8 +99,8 @@ typedef struct tw_lossless_cuda_job {
     uint32_t *live_before;  /**< [n_rows] elements of the piece that are coded before this row's */
     uint32_t *live_rows;    /**< [n_rows] those rows of a piece that are not all zeros */
     int16_t *columns;       /**< [n_columns] */
-    uint16_t *heads;  /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
-    uint16_t *codes;  /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
+    uint16_t *heads; /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
+    uint16_t *codes; /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
     /* Of ecdq, encoding: heads are integers, codes symbol | class << 5; decoding: heads are what is expected,
      * or the place among the listed words of what is RAW, and codes are integers. */
     uint16_t *tails;  /**< [n_elems]; decoding: of fp32, those that are coded, as contexts first, or listed */

@@ -29,9 +29,10 @@ struct tw_lossless_kernel_open {
             return TW_ERR_TRUNCATED;
         }
         uint32_t bytes = tw_entropy_get32(src + 4);
-        bool known = job.dithered ? src[0] == TW_ECDQ_MAGIC && src[1] == TW_ECDQ_VERSION && src[3] <= TW_ECDQ_CODED
-                                  : src[0] == TW_LOSSLESS_MAGIC && src[1] == TW_LOSSLESS_VERSION &&
-                                        src[3] <= TW_LOSSLESS_TAILED;
+        bool known = job.dithered
+                         ? src[0] == TW_ECDQ_MAGIC && src[1] == TW_ECDQ_VERSION && src[3] <= TW_ECDQ_CODED
+                         : src[0] == TW_LOSSLESS_MAGIC && src[1] == TW_LOSSLESS_VERSION &&
+                               src[3] <= TW_LOSSLESS_TAILED;
         if (!known || bytes < header_bytes) {
             return TW_ERR_FORMAT;
         }
@@ -442,9 +443,8 @@ struct tw_lossless_kernel_read {
                 entry.tails = TW_LOSSLESS_TAILS_RAW;
             }
             job.block_tails[b] = entry.tails;
-            return tw_entropy_cuda_block_t{
-                entry.sizes, entry.check, 0,
-                tw_lossless_block_bytes(job, entry.sizes, entry.tails, elems)};
+            return tw_entropy_cuda_block_t{entry.sizes, entry.check, 0,
+                                           tw_lossless_block_bytes(job, entry.sizes, entry.tails, elems)};
         });
         source.bad = at != job.state->bytes;
     }

@@ -110,8 +110,7 @@ static void messages_place(tw_lossless_cuda_job_t *job, void *workspace, int enc
     job->blocks = tw_entropy_arena_take(&arena, blocks, sizeof(*job->blocks));
     job->block_tails = tw_entropy_arena_take(&arena, blocks, sizeof(*job->block_tails));
     job->tail_counts = tw_entropy_arena_take(&arena, 1, sizeof(tw_lossless_tail_counts_t));
-    job->counts =
-        tw_entropy_arena_take(&arena, encoding ? TW_LOSSLESS_CLASSES : 0, sizeof(*job->counts));
+    job->counts = tw_entropy_arena_take(&arena, encoding ? TW_LOSSLESS_CLASSES : 0, sizeof(*job->counts));
     job->symbol_counts = tw_entropy_arena_take(
         &arena, encoding && job->dithered ? blocks * TW_ECDQ_SYMBOLS : 0, sizeof(*job->symbol_counts));
     job->rows = tw_entropy_arena_take(&arena, rows, sizeof(*job->rows));
@@ -122,8 +121,8 @@ static void messages_place(tw_lossless_cuda_job_t *job, void *workspace, int enc
     job->lanes = tw_entropy_arena_take(&arena, blocks * TW_ENTROPY_LANES, sizeof(*job->lanes));
     job->codes =
         tw_entropy_arena_take(&arena, encoding || job->dithered ? job->n_elems : 0, sizeof(*job->codes));
-    job->words =
-        tw_entropy_arena_take(&arena, encoding ? blocks * tw_lossless_cuda_room(job) : 0, sizeof(*job->words));
+    job->words = tw_entropy_arena_take(&arena, encoding ? blocks * tw_lossless_cuda_room(job) : 0,
+                                       sizeof(*job->words));
     if (!job->dithered) {
         place_lossless(job, &arena, encoding);
     }

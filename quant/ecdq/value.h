@@ -29,7 +29,8 @@ TW_HD static inline uint16_t tw_ecdq_half(const uint32_t key[2], uint32_t i)
 {
     tw_philox_words_t at = {{i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS}};
     tw_philox_words_t words = tw_philox(at, key[0], key[1]);
-    uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS); /* no index: a GPU keeps them in registers */
+    uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS);
+    /* No index: so a GPU keeps them in registers. */
     uint32_t low = k % 2 ? words.word[1] : words.word[0], high = k % 2 ? words.word[3] : words.word[2];
     return (uint16_t)((k / 2 ? high : low) >> 16 * (i / TW_ECDQ_COUNTERS % 2));
 }

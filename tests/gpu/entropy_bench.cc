@@ -140,7 +140,8 @@ struct Messages {
         tw_quant_codec_t is;
         tw_quant_messages_t *host;
         size_t taken = 0;
-        need(tw_quant_codec_parse(text, &is) == TW_OK && tw_quant_messages_create(&is, nullptr, &host) == TW_OK,
+        need(tw_quant_codec_parse(text, &is) == TW_OK &&
+                 tw_quant_messages_create(&is, nullptr, &host) == TW_OK,
              "no codec");
         const tw_quant_message_segment_t segment = {plain.data(), decoded.data(), n, columns, 0};
         const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 1};

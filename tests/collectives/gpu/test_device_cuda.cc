@@ -185,7 +185,10 @@ TEST_F(GpuCuda, OverTheTransport)
                 expect_same(c, run(world, colls, c), run_case(world, c));
                 c.inner = op == TW_COLL_ALLGATHER ? "" : "int8:block=64";
                 expect_same(c, run(world, colls, c), run_case(world, c));
-                c.codec = c.inner = "";
+                c.inner = "";
+                c.codec = flat ? "lossless" : "ecdq"; /* messages that say their length */
+                expect_same(c, run(world, colls, c), run_case(world, c));
+                c.codec = "";
                 c.algo = "direct";
                 expect_same(c, run(world, colls, c), run_case(world, c));
             }

@@ -148,9 +148,8 @@ class MessagesCuda : public tw::StreamFixture, public ::testing::WithParamInterf
         }
         const Decoded decoded = decode(type, expected, parts);
         ASSERT_EQ(decoded.status, TW_OK);
-        ASSERT_TRUE(decoded.values == (is_.kind == TW_QUANT_LOSSLESS
-                                           ? values
-                                           : decode_on_host(type, expected, parts).values));
+        ASSERT_TRUE(decoded.values ==
+                    (is_.kind == TW_QUANT_LOSSLESS ? values : decode_on_host(type, expected, parts).values));
     }
 
     void round_trip(Values kind, tw_type_t type, const Parts &parts)
@@ -402,8 +401,8 @@ TEST_P(WrongMessagesCuda, SpoiltOnesAreJudgedAsOnTheHost)
     std::mt19937 random(3);
     const size_t times = tw::stream_world().slow ? 60 : 500;
     size_t refused = 0;
-    for (Values kind : {Values::gradient, Values::sparse, Values::special, Values::few, Values::sums,
-                        Values::outliers}) {
+    for (Values kind :
+         {Values::gradient, Values::sparse, Values::special, Values::few, Values::sums, Values::outliers}) {
         for (tw_type_t type : types) {
             const Bytes good = message(kind, type);
             uint32_t head_bytes = 0;
@@ -412,7 +411,9 @@ TEST_P(WrongMessagesCuda, SpoiltOnesAreJudgedAsOnTheHost)
             for (size_t turn = 0; turn < times; turn++) {
                 Bytes bad = good;
                 /* The head is short, and where most can go wrong; blocks of ecdq have tables and lists. */
-                const size_t part = turn % (is_.kind == TW_QUANT_ECDQ ? 2 : 4) ? std::min<size_t>(head_bytes + 16, bad.size()) : bad.size();
+                const size_t part = turn % (is_.kind == TW_QUANT_ECDQ ? 2 : 4)
+                                        ? std::min<size_t>(head_bytes + 16, bad.size())
+                                        : bad.size();
                 for (size_t k = 0; k < 1 + random() % 3; k++) {
                     uint8_t &byte = bad[16 + random() % (part - 16)];
                     byte = uint8_t(random() % 2 ? byte ^ 1u << random() % 8 : random());

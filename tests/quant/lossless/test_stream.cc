@@ -117,9 +117,8 @@ TEST_F(LosslessStream, CallsAreChecked)
     const tw_quant_message_args_t args = {TW_TYPE_BF16, &segment, 1, 0};
     expect_log("segment 0 has a NULL pointer");
     EXPECT_EQ(tw_quant_messages_stream_encode(codec_, &call_, &args, message, 100), TW_ERR_INVALID);
-    EXPECT_EQ(
-        tw_quant_messages_stream_decode(codec_, &call_, &args, TW_QUANT_SINK_STORE, {message, 100, 0}),
-        TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_messages_stream_decode(codec_, &call_, &args, TW_QUANT_SINK_STORE, {message, 100, 0}),
+              TW_ERR_INVALID);
 }
 
 } // namespace
