@@ -123,7 +123,7 @@ struct tw_ecdq_kernel_code {
             TW_UNROLL
             for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
                 uint32_t at = i + 32 * s + threadIdx.x;
-                ahead[s] = at < n ? job.codes[first + at] : 0;
+                ahead[s] = job.codes[first + (at < n ? at : n - 1)]; /* one that there is */
             }
             TW_UNROLL
             for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
