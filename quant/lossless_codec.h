@@ -72,11 +72,6 @@ tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, s
 tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      const void *src, size_t src_bytes);
-/** The same in fp32: dst[i] = value, or with `add` dst[i] += value; the bits of tw_convert_to_fp32 and
- *  tw_convert_add_fp32. After an error dst may hold anything. */
-tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t type, int add,
-                                          const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                          const void *src, size_t src_bytes);
 
 TW_C_END
 

@@ -22,12 +22,15 @@ struct tw_ecdq_kernel_gather {
         if (!job.state->coded) {
             return;
         }
-        tw_lossless_each(job, job.n_pieces, job.n_rows, [&](uint64_t e, uint32_t x, uint16_t expected) {
-            float value = element::value(tw_lossless_load<element::bytes>(job, e, cursor));
-            int32_t integer = (int32_t)tw_ecdq_integer(value, expected, tw_ecdq_half(job.key, x));
-            job.heads[x] = (uint16_t)integer;
-            job.codes[x] = tw_ecdq_symbol(integer, expected);
-        });
+        tw_lossless_each(
+            job, job.n_pieces, job.n_rows,
+            [&](uint64_t e, uint32_t x, uint16_t expected) {
+                float value = element::value(tw_lossless_load<element::bytes>(job, e, cursor));
+                int32_t integer = (int32_t)tw_ecdq_integer(value, expected, tw_ecdq_half(job.key, x));
+                job.heads[x] = (uint16_t)integer;
+                job.codes[x] = tw_ecdq_symbol(integer, expected);
+            },
+            [](uint64_t) {});
     }
 };
 
@@ -117,26 +120,13 @@ struct tw_ecdq_kernel_code {
     static TW_DEVICE bool code(const tw_lossless_cuda_job_t &job, size_t first, uint32_t n,
                                const uint64_t *encode, tw_entropy_encoder &coder)
     {
-        bool fits = true;
-        for (uint32_t i = 0; fits && i < n; i += 32 * TW_ENTROPY_CUDA_AHEAD) {
-            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + threadIdx.x;
-                ahead[s] = job.codes[first + (at < n ? at : n - 1)]; /* one that there is */
-            }
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + threadIdx.x;
-                if (fits && at - threadIdx.x < n) {
-                    /* What escapes is listed here. */
-                    uint64_t entry = encode[ahead[s]] & ~((uint64_t)1 << 31);
-                    fits = tw_entropy_push_warp(coder, at < n, entry, 0, 0, [] { return 0; }) &&
-                           list(job, first + at, at < n && ahead[s] % 32 == TW_ENTROPY_ESCAPE, coder);
-                }
-            }
-        }
-        return fits;
+        return tw_entropy_walk<false>(
+            job.codes + first, n, [] {},
+            [&](uint32_t at, bool there, uint32_t code) {
+                uint64_t entry = encode[code] & ~((uint64_t)1 << 31); /* what escapes is listed here */
+                return tw_entropy_push_warp(coder, there, entry, 0, 0, [] { return 0; }) &&
+                       list(job, first + at, there && code % 32 == TW_ENTROPY_ESCAPE, coder);
+            });
     }
 
     /** List the elements of a warp that have no symbols. False when there is no room. */
@@ -265,42 +255,28 @@ struct tw_ecdq_kernel_decode {
     static TW_DEVICE bool decode(const tw_lossless_cuda_job_t &job, uint32_t b,
                                  const tw_entropy_cuda_block_t &block, const tw_entropy_lookup &lookup)
     {
-        const uint32_t n = tw_entropy_block_elems(job.state->n_live, b), lane = threadIdx.x;
-        const uint16_t *expected = job.heads + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
+        const uint32_t n = tw_entropy_block_elems(job.state->n_live, b), sent = job.src[block.offset];
         uint16_t *integers = job.codes + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS;
         tw_entropy_decoder coder =
             tw_entropy_decoder_of(lookup, job.src + block.offset + 2 * job.block_tails[b], block.sizes);
         uint32_t classes = 0;
-        bool good = true;
-        const uint32_t chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
-        for (uint32_t i = (n + chunk - 1) / chunk * chunk; good && i > 0; i -= chunk) {
-            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
-            tw_entropy_prefetch(coder);
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i - 32 * (s + 1) + lane;
-                ahead[s] = at < n ? expected[at] >> TW_LOSSLESS_CLASS_SHIFT : 0;
-                classes |= at < n ? 1u << ahead[s] : 0;
-            }
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i - 32 * (s + 1) + lane;
+        bool good = tw_entropy_walk<true>(
+            job.heads + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS, n, [&] { tw_entropy_prefetch(coder); },
+            [&](uint32_t at, bool there, uint32_t expected) {
                 tw_entropy_taken taken = {};
-                if (good && at - lane < n) {
-                    good = tw_entropy_take_warp<true>(coder, at < n, ahead[s], 0, taken);
-                    if (at < n) {
-                        integers[at] = (uint16_t)(taken.symbol - TW_ECDQ_REACH);
-                    }
+                uint32_t of_class = expected >> TW_LOSSLESS_CLASS_SHIFT;
+                bool took = tw_entropy_take_warp<true>(coder, there, of_class, 0, taken);
+                classes |= 1u << of_class;
+                if (there) {
+                    integers[at] = (uint16_t)(taken.symbol - TW_ECDQ_REACH);
                 }
-            }
-        }
+                return took;
+            });
         /* The tables are of the classes that the elements have. */
-        const uint32_t sent = job.src[block.offset];
-        uint32_t seen = 0;
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
-            seen |= (uint32_t)(tw_dev_ballot(classes >> c & 1) != 0) << c;
+            good = good && (tw_dev_ballot(classes >> c & 1) != 0) == (sent >> c & 1);
         }
-        return good && seen == sent && !tw_dev_ballot(coder.x != TW_ENTROPY_START) && !coder.n_words;
+        return good && !tw_dev_ballot(coder.x != TW_ENTROPY_START) && !coder.n_words;
     }
 
     /** Integers that are listed, in place of the escape. False for a list that no encoder writes. */
@@ -338,23 +314,24 @@ struct tw_ecdq_kernel_scatter {
     {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
         const uint32_t key[2] = {tw_entropy_get32(head + 4), tw_entropy_get32(head + 8)};
-        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x) {
-            const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, bytes = tw_lossless_element<TYPE>::bytes;
-            const tw_entropy_cuda_block_t &block = job.blocks[b];
-            const uint8_t *at = job.src + block.offset;
-            if (block.sizes == TW_ENTROPY_RAW) {
-                at += (size_t)(x % TW_LOSSLESS_BLOCK_ELEMS) * bytes;
-                writer.write(e, bytes == 4 ? fp32_at(at) : tw_entropy_word<true>(at));
-                return;
-            }
-            const int16_t integer = (int16_t)job.codes[x];
-            if (integer == TW_ECDQ_RAW) {
-                at += block.bytes - 2 * (block.sizes >> 16) + 2 * job.heads[x];
-                writer.write_value(e, tw_float_of_bits(fp32_at(at)));
-            } else {
-                writer.write_value(e, tw_ecdq_value(integer, job.heads[x], tw_ecdq_half(key, x)));
-            }
-        });
+        tw_lossless_scatter<TYPE>(
+            job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t expected) {
+                const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, bytes = tw_lossless_element<TYPE>::bytes;
+                const tw_entropy_cuda_block_t &block = job.blocks[b];
+                const uint8_t *at = job.src + block.offset;
+                if (block.sizes == TW_ENTROPY_RAW) {
+                    at += (size_t)(x % TW_LOSSLESS_BLOCK_ELEMS) * bytes;
+                    writer.write(e, bytes == 4 ? fp32_at(at) : tw_entropy_word<true>(at));
+                    return;
+                }
+                const int16_t integer = (int16_t)job.codes[x];
+                if (integer == TW_ECDQ_RAW) {
+                    at += block.bytes - 2 * (block.sizes >> 16) + 2 * job.heads[x];
+                    writer.write_value(e, tw_float_of_bits(fp32_at(at)));
+                } else {
+                    writer.write_value(e, tw_ecdq_value(integer, expected, tw_ecdq_half(key, x)));
+                }
+            });
     }
 
     /** Bits that lie at an even address. */

@@ -308,3 +308,33 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
     uint32_t back = 64 * (tw_entropy_lane() + 1);
     tw_dev_prefetch(coder.words + 2 * (coder.n_words > back ? coder.n_words - back : 0));
 }
+
+/* ---- walks --------------------------------------------------------------------------------------------- */
+
+/** Take a warp through n words, 32 a step, first to last or back, until step(at, is there, word) is false.
+ *  Before some steps, begin() is called and all their words are loaded: only the coder's state waits for the
+ *  step before. */
+template <bool BACKWARD, class BEGIN, class STEP>
+TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &begin, const STEP &step)
+{
+    const uint32_t chunk = 32 * TW_ENTROPY_CUDA_AHEAD, all = (n + chunk - 1) / chunk * chunk;
+    bool good = true;
+    for (uint32_t i = 0; good && i < all; i += chunk) {
+        const uint32_t first = (BACKWARD ? all - 32 - i : i) + tw_entropy_lane();
+        uint32_t words[TW_ENTROPY_CUDA_AHEAD];
+        begin();
+        TW_UNROLL
+        for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+            const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
+            words[s] = from[at < n ? at : n - 1]; /* one that there is */
+        }
+        TW_UNROLL
+        for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+            const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
+            if (good && at - tw_entropy_lane() < n) {
+                good = step(at, at < n, words[s]);
+            }
+        }
+    }
+    return good;
+}

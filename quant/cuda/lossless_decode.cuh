@@ -23,8 +23,9 @@ struct tw_lossless_kernel_expect {
         if (!tw_lossless_is_good(job) || !state->coded) {
             return;
         }
-        tw_lossless_each(job, state->n_pieces, state->n_rows,
-                         [&](uint64_t, uint32_t x, uint16_t expected) { job.heads[x] = expected; });
+        tw_lossless_each(
+            job, state->n_pieces, state->n_rows,
+            [&](uint64_t, uint32_t x, uint16_t expected) { job.heads[x] = expected; }, [](uint64_t) {});
     }
 };
 
@@ -79,24 +80,11 @@ struct tw_lossless_kernel_decode {
         uint16_t *tails = job.block_tails[b] == TW_LOSSLESS_TAILS_CODED
                               ? job.tails + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS
                               : NULL;
-        bool good = true;
-        const uint32_t chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
-        for (uint32_t i = (n + chunk - 1) / chunk * chunk; good && i > 0; i -= chunk) {
-            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
-            tw_entropy_prefetch(coder);
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i - 32 * (s + 1) + lane;
-                ahead[s] = at < n ? heads[at] : 0;
-            }
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i - 32 * (s + 1) + lane;
-                if (good && at - lane < n) {
-                    good = step(coder, (uint16_t)ahead[s], at < n, heads + at, tails ? tails + at : NULL);
-                }
-            }
-        }
+        bool good = tw_entropy_walk<true>(
+            heads, n, [&] { tw_entropy_prefetch(coder); },
+            [&](uint32_t at, bool there, uint32_t expected) {
+                return step(coder, (uint16_t)expected, there, heads + at, tails ? tails + at : NULL);
+            });
         good = good && (!tails || decode_tails(job, coder, n, tails));
         /* A lane is back where it began: the first of the 7 bits, and nothing else where there are none. */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
@@ -237,7 +225,8 @@ struct tw_lossless_writer {
     }
 };
 
-/** Write what is not coded; then visit elements that are: put(writer, number, number among these). */
+/** Write what is not coded; then visit elements that are: put(writer, number, number among these,
+ *  what is expected). */
 template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
@@ -252,18 +241,11 @@ TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT 
          e += gridDim.x * TW_ENTROPY_CUDA_THREADS) {
         writer.write(e, tw_dev_load_element<bytes>(from + (size_t)e * bytes));
     }
-    for (uint32_t r = tw_entropy_warp(); state->coded && r < state->n_rows; r += tw_entropy_warps()) {
-        const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, state->n_pieces, r);
-        tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-        bool dead = job.rows[r] == TW_LOSSLESS_DEAD;
-        uint32_t x = piece.first_live + job.live_before[r];
-        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-            if (dead) {
-                writer.write(row.element + i, 0);
-            } else {
-                put(writer, row.element + i, x + i);
-            }
-        }
+    if (state->coded) {
+        tw_lossless_each(
+            job, state->n_pieces, state->n_rows,
+            [&](uint64_t e, uint32_t x, uint16_t expected) { put(writer, e, x, expected); },
+            [&](uint64_t e) { writer.write(e, 0); });
     }
 }
 
@@ -273,9 +255,8 @@ struct tw_lossless_kernel_scatter {
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x) {
-            writer.write(e, value(job, x));
-        });
+        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x,
+                                           uint16_t) { writer.write(e, value(job, x)); });
     }
 
     /** The bits of the x-th element that is coded. */

@@ -44,14 +44,17 @@ struct tw_lossless_kernel_gather {
         if (!job.state->coded) {
             return;
         }
-        tw_lossless_each(job, job.n_pieces, job.n_rows, [&](uint64_t e, uint32_t x, uint16_t expected) {
-            uint32_t bits = tw_lossless_load<element::bytes>(job, e, cursor);
-            job.heads[x] = element::head(bits);
-            job.codes[x] = tw_lossless_code(element::head(bits), expected);
-            if (TYPE != TW_TYPE_BF16) {
-                job.tails[x] = element::tail(bits);
-            }
-        });
+        tw_lossless_each(
+            job, job.n_pieces, job.n_rows,
+            [&](uint64_t e, uint32_t x, uint16_t expected) {
+                uint32_t bits = tw_lossless_load<element::bytes>(job, e, cursor);
+                job.heads[x] = element::head(bits);
+                job.codes[x] = tw_lossless_code(element::head(bits), expected);
+                if (TYPE != TW_TYPE_BF16) {
+                    job.tails[x] = element::tail(bits);
+                }
+            },
+            [](uint64_t) {});
     }
 };
 
@@ -184,25 +187,12 @@ struct tw_lossless_kernel_code {
 
     static TW_DEVICE bool code_heads(const block_t &block, const uint64_t *encode, tw_entropy_encoder &coder)
     {
-        bool fits = true;
-        for (uint32_t i = 0; fits && i < block.n; i += 32 * TW_ENTROPY_CUDA_AHEAD) {
-            uint32_t ahead[TW_ENTROPY_CUDA_AHEAD];
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + block.lane;
-                ahead[s] = at < block.n ? block.codes[at] : 0;
-            }
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                uint32_t at = i + 32 * s + block.lane;
-                if (fits && at - block.lane < block.n) {
-                    uint64_t entry = encode[index_of(ahead[s])];
-                    fits = tw_entropy_push_warp(coder, at < block.n, entry, 0, 0,
-                                                [&] { return tw_lossless_coded(block.heads[at]); });
-                }
-            }
-        }
-        return fits;
+        return tw_entropy_walk<false>(
+            block.codes, block.n, [] {},
+            [&](uint32_t at, bool there, uint32_t code) {
+                return tw_entropy_push_warp(coder, there, encode[index_of(code)], 0, 0,
+                                            [&] { return tw_lossless_coded(block.heads[at]); });
+            });
     }
 
     /** Where the coder finds an element's entry: symbols that a table lacks are escaped by it. */

@@ -149,22 +149,23 @@ TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
 }
 
-/** Visit all elements that are coded, a warp a row: each one's number, its number among these, and what is
- *  expected of it. */
-template <class VISIT>
+/** Visit all elements, a warp a row: those that are coded with their number, their number among these, and
+ *  what is expected of them; `dead` is for those of rows of zeros. */
+template <class VISIT, class DEAD>
 TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pieces, uint32_t n_rows,
-                                const VISIT &visit)
+                                const VISIT &visit, const DEAD &dead)
 {
     for (uint32_t r = tw_entropy_warp(); r < n_rows; r += tw_entropy_warps()) {
         const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, n_pieces, r);
-        uint16_t value = job.rows[r];
-        if (value == TW_LOSSLESS_DEAD) {
-            continue;
-        }
-        tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
-        uint32_t x = piece.first_live + job.live_before[r];
+        const uint16_t value = job.rows[r];
+        const tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+        const uint32_t x = piece.first_live + job.live_before[r];
         for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-            visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i));
+            if (value == TW_LOSSLESS_DEAD) {
+                dead(row.element + i);
+            } else {
+                visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i));
+            }
         }
     }
 }

@@ -264,10 +264,10 @@ static uint32_t of_codec(const tw_lossless_cuda_job_t *job, tw_lossless_cuda_ker
     return job->dithered ? ecdq : lossless;
 }
 
-/** Scales of rows and columns, classes, and what is coded. */
-static void launch_scales(tw_entropy_launching_t *l, size_t rows)
+static void launch_coder(tw_entropy_launching_t *l)
 {
     const tw_lossless_cuda_job_t *job = l->job;
+    size_t rows = tw_entropy_launch_persistent(l, divided(job->n_rows, TW_ENTROPY_CUDA_WARPS));
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_ROWS, rows, THREADS);
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_COLUMNS, divided(job->n_columns, THREADS), THREADS);
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_DEVIATIONS,
@@ -278,13 +278,6 @@ static void launch_scales(tw_entropy_launching_t *l, size_t rows)
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_CLASSES, rows, THREADS);
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_PIECES, job->n_pieces, THREADS);
     tw_entropy_launch(l, TW_LOSSLESS_CUDA_COUNT, 1, THREADS);
-}
-
-static void launch_coder(tw_entropy_launching_t *l)
-{
-    const tw_lossless_cuda_job_t *job = l->job;
-    size_t rows = tw_entropy_launch_persistent(l, divided(job->n_rows, TW_ENTROPY_CUDA_WARPS));
-    launch_scales(l, rows);
     if (!job->dithered) {
         size_t sample = tw_lossless_sample_distance(job->n_elems ? job->n_elems : 1);
         sample = divided((size_t)job->n_elems * TW_LOSSLESS_SAMPLE_RUN / sample + TW_LOSSLESS_SAMPLE_RUN,

@@ -1,5 +1,4 @@
-/* The oracle: dither counter by counter, and a block's symbols lane by lane. */
-#include "quant/arithmetic/philox.h"
+/* The oracle: dither element by element, and a block's symbols lane by lane. */
 #include "quant/ecdq/loops.h"
 
 static int ecdq_always(void)
@@ -9,15 +8,8 @@ static int ecdq_always(void)
 
 static void ecdq_ref_dither(const uint32_t key[2], uint32_t group, size_t n_groups, uint16_t *halves)
 {
-    for (size_t g = 0; g < n_groups; g++, halves += TW_ECDQ_DITHER_GROUP) {
-        for (uint32_t i = 0; i < TW_ECDQ_COUNTERS; i++) {
-            tw_philox_words_t at = {{TW_ECDQ_COUNTERS * (group + (uint32_t)g) + i}};
-            tw_philox_words_t words = tw_philox(at, key[0], key[1]);
-            for (size_t w = 0; w < 4; w++) {
-                halves[2 * TW_ECDQ_COUNTERS * w + i] = (uint16_t)words.word[w];
-                halves[2 * TW_ECDQ_COUNTERS * w + TW_ECDQ_COUNTERS + i] = (uint16_t)(words.word[w] >> 16);
-            }
-        }
+    for (size_t i = 0; i < n_groups * TW_ECDQ_DITHER_GROUP; i++) {
+        halves[i] = tw_ecdq_half(key, group * TW_ECDQ_DITHER_GROUP + (uint32_t)i);
     }
 }
 

@@ -315,12 +315,3 @@ tw_status_t tw_quant_lossless_decode(tw_quant_lossless_t *codec, tw_type_t type,
     const tw_quant_message_args_t args = {.type = type, .segments = segments, .n_segments = n_segments};
     return tw_lossless_decode(codec, &args, TW_QUANT_SINK_STORE, src, src_bytes);
 }
-
-tw_status_t tw_quant_lossless_decode_fp32(tw_quant_lossless_t *codec, tw_type_t type, int add,
-                                          const tw_quant_lossless_segment_t *segments, size_t n_segments,
-                                          const void *src, size_t src_bytes)
-{
-    const tw_quant_message_args_t args = {.type = type, .segments = segments, .n_segments = n_segments};
-    return tw_lossless_decode(codec, &args, add ? TW_QUANT_SINK_ADD_FP32 : TW_QUANT_SINK_STORE_FP32, src,
-                              src_bytes);
-}

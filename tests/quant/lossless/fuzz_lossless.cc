@@ -50,7 +50,8 @@ Result decode(const char *backend, tw_type_t type, const std::vector<uint8_t> &m
     tw_quant_lossless_t *codec = codec_of(backend);
     result.status = tw_quant_lossless_decode(codec, type, &segment, 1, message.data(), message.size());
     segment.dst = result.sums.data();
-    check(tw_quant_lossless_decode_fp32(codec, type, 1, &segment, 1, message.data(), message.size()) ==
+    const tw_quant_message_args_t args = {type, &segment, 1, 0};
+    check(tw_lossless_decode(codec, &args, TW_QUANT_SINK_ADD_FP32, message.data(), message.size()) ==
               result.status,
           "sums are judged as values are");
     return result;

@@ -88,7 +88,9 @@ class Codec
     tw_status_t decode_fp32(const Bytes &message, bool add, std::vector<float> *acc)
     {
         const tw_quant_lossless_segment_t segment = {nullptr, acc->data(), acc->size(), 0, 0};
-        return tw_quant_lossless_decode_fp32(codec_, type_, add, &segment, 1, message.data(), message.size());
+        const tw_quant_message_args_t args = {type_, &segment, 1, 0};
+        return tw_lossless_decode(codec_, &args, add ? TW_QUANT_SINK_ADD_FP32 : TW_QUANT_SINK_STORE_FP32,
+                                  message.data(), message.size());
     }
 
     tw_quant_lossless_t *get()
@@ -294,8 +296,9 @@ TEST_F(LosslessCodec, OddAddressesAreAsGood)
             tw_convert_to_fp32(type, values.data(), expected.data(), n);
             message.insert(message.begin(), 0);
             const tw_quant_lossless_segment_t segment = {nullptr, wide.data(), n, 0, 0};
-            ASSERT_EQ(tw_quant_lossless_decode_fp32(codec.get(), type, 0, &segment, 1, message.data() + 1,
-                                                    message.size() - 1),
+            const tw_quant_message_args_t args = {type, &segment, 1, 0};
+            ASSERT_EQ(tw_lossless_decode(codec.get(), &args, TW_QUANT_SINK_STORE_FP32, message.data() + 1,
+                                         message.size() - 1),
                       TW_OK);
             EXPECT_TRUE(same(wide, expected));
         }
