@@ -156,16 +156,6 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** The pieces of a chunk where it is plain. */
-static size_t find_pieces(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
-                          tw_quant_message_segment_t *pieces)
-{
-    size_t plain = compute->out == TW_FORM_PACKED ? compute->from : compute->to;
-
-    return tw_grid_pieces(walk_over(call, compute), plain < TW_GPU_RESULT ? call->workspace + plain : NULL,
-                          plain == TW_GPU_USER, pieces);
-}
-
 /** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
 static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *compute)
 {
@@ -174,6 +164,7 @@ static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *
     const tw_grid_chunk_t *chunk = &plan->grid.chunks[compute->chunk];
     tw_quant_messages_stream_t *packer;
     int packs = compute->out == TW_FORM_PACKED;
+    size_t plain = packs ? compute->from : compute->to;
     const tw_quant_stream_args_t on = {
         .stream = batch->stream,
         .workspace = call->packing,
@@ -189,7 +180,9 @@ static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *
     const tw_quant_message_args_t args = {
         .type = call->shape->request->args.type,
         .segments = pieces,
-        .n_segments = find_pieces(call, compute, pieces),
+        .n_segments =
+            tw_grid_pieces(walk_over(call, compute), plain < TW_GPU_RESULT ? call->workspace + plain : NULL,
+                           plain == TW_GPU_USER, pieces),
         .seed = tw_qop_message_seed(seed_of(call, compute->seed), call->step, compute->chunk),
     };
     if (packs) {

@@ -162,32 +162,22 @@ struct tw_ecdq_kernel_code {
 
 template <int TYPE>
 struct tw_ecdq_block_words {
-    const tw_lossless_cuda_job_t &job;
-    uint32_t block, sizes, words_end, lanes_end;
+    const tw_lossless_block_words coded;
     tw_lossless_cursor cursor;
 
-    TW_DEVICE tw_ecdq_block_words(const tw_lossless_cuda_job_t &of_job, uint32_t of_block)
-        : job(of_job), block(of_block), sizes(of_job.blocks[of_block].sizes), cursor{0, 0, 0}
+    TW_DEVICE tw_ecdq_block_words(const tw_lossless_cuda_job_t &job, uint32_t block)
+        : coded(job, block), cursor{0, 0, 0}
     {
-        words_end = job.block_tails[block] + (sizes & 0xffff);
-        lanes_end = words_end + TW_ENTROPY_LANES_BYTES / 2;
     }
 
     TW_DEVICE uint32_t at(uint32_t w)
     {
-        const uint32_t room = tw_lossless_cuda_room(&job);
-        const uint16_t *words = job.words + (size_t)block * room;
-        if (sizes == TW_ENTROPY_RAW) {
-            const uint32_t bytes = tw_lossless_element<TYPE>::bytes, of_element = bytes / 2;
-            const uint32_t x = block * TW_LOSSLESS_BLOCK_ELEMS + w / of_element;
-            const uint64_t e = tw_lossless_place_of(job, x).element;
-            return tw_lossless_load<bytes>(job, e, cursor) >> 16 * (w % of_element) & 0xffff;
+        if (coded.sizes != TW_ENTROPY_RAW) {
+            return coded.at(w);
         }
-        if (w >= words_end && w < lanes_end) {
-            uint32_t lane = w - words_end;
-            return job.lanes[block * TW_ENTROPY_LANES + lane / 2] >> 16 * (lane % 2) & 0xffff;
-        }
-        return words[w < words_end ? w : room - 1 - (w - lanes_end)];
+        const uint32_t bytes = tw_lossless_element<TYPE>::bytes, x = w / (bytes / 2);
+        const uint64_t e = tw_lossless_place_of(coded.job, coded.block * TW_LOSSLESS_BLOCK_ELEMS + x).element;
+        return tw_lossless_load<bytes>(coded.job, e, cursor) >> 16 * (w % (bytes / 2)) & 0xffff;
     }
 };
 

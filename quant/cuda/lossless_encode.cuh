@@ -236,7 +236,7 @@ struct tw_lossless_kernel_layout {
 
 /* ---- the message --------------------------------------------------------------------------------------- */
 
-/** A block's bytes, two at a time. */
+/** A block's bytes, two at a time; of ecdq those of a block that is coded. */
 struct tw_lossless_block_words {
     const tw_lossless_cuda_job_t &job;
     uint32_t block, n, sizes, in_lanes, raw_end, words_end, lanes_end, heads_end;
@@ -246,8 +246,8 @@ struct tw_lossless_block_words {
           sizes(of_job.blocks[of_block].sizes)
     {
         in_lanes = (uint32_t)tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n));
-        raw_end = tw_lossless_raw_part_bytes(n) / 2;
-        words_end = raw_end + (sizes & 0xffff);
+        raw_end = job.dithered ? 0 : tw_lossless_raw_part_bytes(n) / 2;
+        words_end = raw_end + (job.dithered ? job.block_tails[block] : 0) + (sizes & 0xffff);
         lanes_end = words_end + TW_ENTROPY_LANES_BYTES / 2;
         heads_end = sizes == TW_ENTROPY_RAW ? n : lanes_end + (sizes >> 16);
     }

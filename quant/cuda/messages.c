@@ -99,8 +99,8 @@ static void place_lossless(tw_lossless_cuda_job_t *job, tw_entropy_arena_t *aren
 }
 
 /** What is filled first: state, segments, pieces. What is zeroed, from the state to the rows, lies
- *  together. */
-static void messages_place(tw_lossless_cuda_job_t *job, void *workspace, int encoding, size_t *bytes)
+ *  together. Returns the bytes of it all. */
+static size_t messages_place(tw_lossless_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
     size_t rows = job->n_rows, blocks = job->n_blocks;
@@ -126,7 +126,7 @@ static void messages_place(tw_lossless_cuda_job_t *job, void *workspace, int enc
     if (!job->dithered) {
         place_lossless(job, &arena, encoding);
     }
-    *bytes = arena.at - (uintptr_t)workspace;
+    return arena.at - (uintptr_t)workspace;
 }
 
 static uint32_t blocks_of(size_t n_elems)
@@ -180,7 +180,7 @@ size_t tw_quant_messages_encode_workspace_bytes(tw_quant_messages_stream_t *code
                                                 const tw_quant_message_args_t *args)
 {
     tw_lossless_cuda_job_t job;
-    size_t bytes = 0, n_elems = 0;
+    size_t n_elems = 0;
     for (size_t s = 0; s < args->n_segments; s++) {
         n_elems = tw_size_add(n_elems, args->segments[s].n_elems);
     }
@@ -190,14 +190,12 @@ size_t tw_quant_messages_encode_workspace_bytes(tw_quant_messages_stream_t *code
     if (n_elems > TW_LOSSLESS_ELEMS_MAX || plan_encode(codec, args, n_elems, &job) != TW_OK) {
         return SIZE_MAX;
     }
-    messages_place(&job, NULL, 1, &bytes);
-    return bytes;
+    return messages_place(&job, NULL, 1);
 }
 
 size_t tw_quant_messages_decode_workspace_bytes(tw_quant_messages_stream_t *codec, tw_type_t type,
                                                 size_t n_elems, size_t n_segments)
 {
-    size_t bytes = 0;
     if (!codec->on_device) {
         return 0;
     }
@@ -205,8 +203,7 @@ size_t tw_quant_messages_decode_workspace_bytes(tw_quant_messages_stream_t *code
         return SIZE_MAX;
     }
     tw_lossless_cuda_job_t job = plan_decode(codec, type, n_elems, n_segments);
-    messages_place(&job, NULL, 0, &bytes);
-    return bytes;
+    return messages_place(&job, NULL, 0);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
@@ -299,11 +296,11 @@ static tw_status_t encode_on_device(tw_quant_messages_stream_t *codec, const tw_
                                     const tw_quant_message_args_t *args, void *dst, size_t dst_bytes)
 {
     tw_lossless_cuda_job_t job;
-    size_t needed, n_elems;
+    size_t n_elems;
     TW_TRY(tw_lossless_check_encode("messages_stream_encode", args, dst, dst_bytes, &n_elems));
     TW_TRY(plan_encode(codec, args, n_elems, &job));
-    messages_place(&job, call->workspace, 1, &needed);
-    TW_TRY(tw_entropy_call_check("messages_stream_encode", call, dst, needed));
+    TW_TRY(
+        tw_entropy_call_check("messages_stream_encode", call, dst, messages_place(&job, call->workspace, 1)));
     job.dst = dst;
     job.outcome = call->outcome ? call->outcome : &job.state->outcome;
     tw_entropy_launching_t l = {&codec->device, &job, call->stream, TW_OK};
@@ -324,13 +321,13 @@ static tw_status_t decode_on_device(tw_quant_messages_stream_t *codec, const tw_
                                     const tw_quant_message_args_t *args, tw_quant_sink_t sink,
                                     tw_quant_message_t message)
 {
-    size_t needed, n_elems;
+    size_t n_elems;
     TW_TRY(tw_lossless_check_call("messages_stream_decode", args->type, args->segments, args->n_segments, 0,
                                   &n_elems));
     TW_FAIL_IF(!message.src, TW_ERR_INVALID, "quant: messages_stream_decode: no message");
     tw_lossless_cuda_job_t job = plan_decode(codec, args->type, n_elems, args->n_segments);
-    messages_place(&job, call->workspace, 0, &needed);
-    TW_TRY(tw_entropy_call_check("messages_stream_decode", call, message.src, needed));
+    TW_TRY(tw_entropy_call_check("messages_stream_decode", call, message.src,
+                                 messages_place(&job, call->workspace, 0)));
     job.sink = sink;
     job.src = message.src;
     job.src_bytes = message.src_bytes < UINT32_MAX ? (uint32_t)message.src_bytes : UINT32_MAX;

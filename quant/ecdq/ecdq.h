@@ -14,7 +14,7 @@
  *  standard deviations of them, about. All these are quarters of an octave, so that a sum of them, moved to
  *  the place of a float's exponent, is the step.
  *
- *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), steps.c, codec.c, decode.c, and
+ *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), codec.c, decode.c, and
  *  last lanes.h (ref.c again, 8 or 16 lanes at a time).
  *
  *  Message, little-endian, without padding but for what is named:
@@ -104,7 +104,7 @@ typedef struct tw_ecdq {
     uint16_t words[TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[3 * TW_LOSSLESS_BLOCK_ELEMS];
 } tw_ecdq_t;
 
-/* ---- steps.c ------------------------------------------------------------------------------------------- */
+/* ---- codec.c ------------------------------------------------------------------------------------------- */
 
 /** Make steps of the scales of all rows that are not zeros, for a codec's step. */
 void tw_ecdq_move_rows(tw_lossless_shape_t *shape, int step);
