@@ -104,15 +104,12 @@ typedef struct tw_ecdq {
     uint16_t words[TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[3 * TW_LOSSLESS_BLOCK_ELEMS];
 } tw_ecdq_t;
 
-/* ---- codec.c ------------------------------------------------------------------------------------------- */
+/* ---- decode.c ------------------------------------------------------------------------------------------ */
 
 /** Make steps of the scales of all rows that are not zeros, for a codec's step. */
 void tw_ecdq_move_rows(tw_lossless_shape_t *shape, int step);
 /** Dither of a message's block. */
 void tw_ecdq_dither(tw_ecdq_t *ecdq, const uint32_t key[2], size_t block, size_t n);
-
-/* ---- decode.c ------------------------------------------------------------------------------------------ */
-
 tw_status_t tw_ecdq_decode(void *coder, const tw_quant_message_args_t *args, tw_quant_sink_t sink,
                            const void *src, size_t src_bytes);
 
