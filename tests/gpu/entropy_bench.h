@@ -4,6 +4,7 @@
 #define TW_TESTS_GPU_ENTROPY_BENCH_H
 
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,13 @@ struct EntropyLine {
     bool same;               /**< bytes, values and states are the host's */
 };
 
+/** Runs the first call of each operation. */
+using EntropyCall = std::function<void(const std::function<void()> &call)>;
+
 /** All of them, both ways, on the device of tests/quant/cuda/stream_world.h; bf16 tensors of so many bytes,
- *  each operation for about so many seconds. */
-std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double seconds);
+ *  each operation for about so many seconds; 0: once. */
+std::vector<EntropyLine> entropy_bench(const std::vector<size_t> &sizes, double seconds,
+                                       const EntropyCall &first = nullptr);
 
 /** Names of what entropy_bench measures of each size. */
 std::vector<std::string> entropy_ops();

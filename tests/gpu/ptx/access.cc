@@ -87,6 +87,10 @@ u8 *Warp::shared(u64 address, u32 bytes, u32 lane, Access access)
         return nullptr;
     }
     const u16 thread = (u16)(id * 32 + lane);
+    if (block->count) {
+        block->count->shared++;
+        block->count->atomics += access == Access::atomic;
+    }
     for (u64 i = address; i < address + bytes; i++) {
         check_shared(i, &block->shared_bytes[i], thread, access);
         note_shared(&block->shared_bytes[i], thread, access);
@@ -141,6 +145,28 @@ void Warp::check_blocks(const Insn &insn, Touch *t, u32 lane, Access access)
     t->read_launch = launch;
 }
 
+/* An instruction touches a sector once, whatever its lanes. */
+void Warp::count_global(const Allocation &a, u64 address, u32 bytes, Access access)
+{
+    Count *count = block->count;
+    const bool reads = access == Access::read;
+    u32 *const last = reads ? a.reader.get() : a.writer.get();
+    if (sectors_of != instructions) {
+        sectors_of = instructions;
+        sectors.clear();
+    }
+    count->atomics += access == Access::atomic;
+    (reads ? count->loaded : count->stored) += bytes;
+    for (u64 sector = address / 32; sector <= (address + bytes - 1) / 32; sector++) {
+        if (std::find(sectors.begin(), sectors.end(), sector) == sectors.end()) {
+            sectors.push_back(sector);
+            count->sectors++;
+            count->touched += last && last[sector - a.base / 32] != block->launch;
+            last ? last[sector - a.base / 32] = block->launch : 0;
+        }
+    }
+}
+
 u8 *Warp::global(const Insn &insn, u64 address, u32 bytes, u32 lane, Access access)
 {
     Allocation *a = memory_at(address);
@@ -151,6 +177,9 @@ u8 *Warp::global(const Insn &insn, u64 address, u32 bytes, u32 lane, Access acce
                         (unsigned long long)address, before ? (unsigned long long)before->base : 0ull,
                         before ? (unsigned long long)before->bytes : 0ull));
         return nullptr;
+    }
+    if (block->count) {
+        count_global(*a, address, bytes, access);
     }
     u8 *defined = &a->defined[address - a->base];
     if (access != Access::write && memchr(defined, 0, bytes)) {

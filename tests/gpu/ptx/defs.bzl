@@ -2,7 +2,7 @@
 
 # Parameters of more than 4 KB are what the kernels are launched with; the compiler reads ahead from shared memory
 # what it then does not use.
-_EXPECTED = "PARAMS-OVER-4K,UNINIT-SHARED"
+EXPECTED = "PARAMS-OVER-4K,UNINIT-SHARED"
 
 def gpu_check_test(name, ptx, args, env = {}, tags = []):
     """Runs a part of gpu_check, quick, and fails on any report of the machine, too.
@@ -20,7 +20,7 @@ def gpu_check_test(name, ptx, args, env = {}, tags = []):
         size = "large",
         args = args + ["--quick"],
         data = ptx,
-        env = dict(env, PTX_FILES = files, PTX_EXPECT = _EXPECTED),
+        env = dict(env, PTX_FILES = files, PTX_EXPECT = EXPECTED),
         linkopts = ["-ldl"],
         tags = ["no-sanitizer"] + tags,
         deps = [

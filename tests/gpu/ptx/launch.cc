@@ -17,7 +17,7 @@ namespace
 class Grid
 {
   public:
-    Grid(const Kernel *the_kernel, const u32 grid[3], const u32 dim[3], size_t the_dynamic)
+    Grid(const Kernel *the_kernel, const u32 grid[3], const u32 dim[3], size_t the_dynamic, Count *count)
         : kernel(the_kernel), dynamic((u32)the_dynamic)
     {
         static u32 launches;
@@ -27,6 +27,7 @@ class Grid
         block.threads = dim[0] * dim[1] * dim[2];
         block.launch = ++launches;
         block.random.seed((u32)settings().seed * 7919u + block.launch);
+        block.count = count;
         block.branches_left = settings().branches;
     }
 
@@ -69,6 +70,10 @@ class Grid
         for (u32 index : order) {
             begin_block(index);
             run_block();
+            count_block();
+        }
+        if (block.count) {
+            block.count->longest += longest;
         }
     }
 
@@ -140,6 +145,16 @@ class Grid
             }
         }
         fatal("there is no " + name);
+    }
+
+    void count_block()
+    {
+        for (const Warp &warp : warps) {
+            longest = std::max(longest, warp.instructions);
+        }
+        if (block.count) {
+            block.count->warps += warps.size();
+        }
     }
 
     /* Each warp until a barrier or its end, until all have ended. */
@@ -238,6 +253,7 @@ class Grid
 
     const Kernel *kernel;
     u32 dynamic;
+    u64 longest = 0; /* instructions of a warp */
     Block block;
     std::vector<Warp> warps;
     std::vector<Warp::State> states;
@@ -250,8 +266,8 @@ class Grid
 void launch(const Kernel *kernel, const u32 grid[3], const u32 block[3], size_t dynamic_shared,
             const std::vector<const void *> &parameters)
 {
-    Grid all(kernel, grid, block, dynamic_shared);
-    count_launch(kernel->name);
+    Count &count = count_launch(kernel->name);
+    Grid all(kernel, grid, block, dynamic_shared, settings().count ? &count : nullptr);
     if (all.allowed()) {
         all.run(parameters);
     }

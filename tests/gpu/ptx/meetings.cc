@@ -226,6 +226,9 @@ void run_mma(Warp &w, const Insn &in, u32 lanes)
 {
     check_whole(w, "MMA-PARTIAL", lanes);
     const Matrices m = gather(w, in);
+    if (w.block->count) {
+        w.block->count->products++;
+    }
     for_lanes(lanes, [&](u32 l) {
         for (u32 i = 0; i < 4; i++) {
             const u32 row = l / 4 + (i & 2 ? 8 : 0), column = 2 * (l % 4) + (i & 1);

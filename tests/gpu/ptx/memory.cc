@@ -24,10 +24,14 @@ Allocation *last_found;
 
 void memory_add(const void *base, size_t bytes, Home home)
 {
-    Allocation a = {(u64)base, bytes, home, std::make_unique<u8[]>(bytes + 1), nullptr};
+    Allocation a = {(u64)base, bytes, home, std::make_unique<u8[]>(bytes + 1), nullptr, nullptr, nullptr};
     memset(a.defined.get(), home == Home::device ? 0 : 1, bytes);
     if (settings().races) {
         a.touched = std::make_unique<Touch[]>(bytes + 1);
+    }
+    if (settings().count) {
+        a.reader = std::make_unique<u32[]>(bytes / 32 + 2);
+        a.writer = std::make_unique<u32[]>(bytes / 32 + 2);
     }
     allocations()[(u64)base] = std::move(a);
     last_found = nullptr;

@@ -21,6 +21,8 @@ struct Allocation {
     Home home;
     std::unique_ptr<u8[]> defined;    /**< for each byte: has anything been written to it? */
     std::unique_ptr<Touch[]> touched; /**< where races are looked for */
+    /** Where sectors are counted: of each, the last launch that read from it, and that wrote to it. */
+    std::unique_ptr<u32[]> reader, writer;
 };
 
 void memory_add(const void *base, size_t bytes, Home home);

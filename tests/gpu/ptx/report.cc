@@ -22,7 +22,7 @@ struct Entry {
 
 struct Book {
     std::map<std::string, Entry> reports;
-    std::map<std::string, uint64_t> kernels;
+    std::map<std::string, Count> kernels;
 };
 
 bool expected(const std::string &kind)
@@ -43,9 +43,9 @@ void close_book()
     }
     fprintf(out, "ptx: %zu kernels, %llu warp instructions, %zu reports\n", book().kernels.size(),
             (unsigned long long)warp_instructions, book().reports.size());
-    for (const auto &[name, n] : book().kernels) {
+    for (const auto &[name, count] : book().kernels) {
         if (out != stderr) {
-            fprintf(out, "KERNEL %llu %s\n", (unsigned long long)n, name.c_str());
+            fprintf(out, "KERNEL %llu %s\n", (unsigned long long)count.launches, name.c_str());
         }
     }
     for (const auto &[key, entry] : book().reports) {
@@ -99,9 +99,28 @@ void clear_reports()
     book().reports.clear();
 }
 
-void count_launch(const std::string &kernel)
+Count &count_launch(const std::string &kernel)
 {
-    book().kernels[kernel]++;
+    Count &count = book().kernels[kernel];
+    count.launches++;
+    return count;
+}
+
+const std::map<std::string, Count> &counts()
+{
+    return book().kernels;
+}
+
+std::map<std::string, uint64_t> &call_counts()
+{
+    static auto *all = new std::map<std::string, uint64_t>;
+    return *all;
+}
+
+void clear_counts()
+{
+    call_counts().clear();
+    book().kernels.clear();
 }
 
 void fatal(const std::string &text)

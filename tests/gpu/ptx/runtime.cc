@@ -139,6 +139,7 @@ cudaError_t start(const void *function, dim3 grid, dim3 block, void **args, size
 {
     Lock lock(runtime_mutex());
     const auto found = functions().find(function);
+    call_counts()["launches"]++;
     if (found == functions().end()) {
         report("RUNTIME-LAUNCH", "", "of what is no kernel");
         return done(cudaErrorInvalidDeviceFunction);
@@ -334,6 +335,7 @@ cudaError_t cudaMemset(void *at, int value, size_t bytes)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t on)
 {
     Lock lock(runtime_mutex());
+    call_counts()["copies"]++;
     Stream *stream = stream_of(on);
     const bool pageable = !memory_at((u64)to) || !memory_at((u64)from);
     if (pageable && stream->capture) {
@@ -349,6 +351,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t on)
 {
     Lock lock(runtime_mutex());
+    call_counts()["copies"]++;
     stream_push(stream_of(on), {[=] { fill(at, value, bytes); }, nullptr, nullptr, 0});
     return cudaSuccess;
 }
@@ -441,6 +444,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t on)
 {
     Lock lock(runtime_mutex());
+    call_counts()["events"]++;
     const std::shared_ptr<Event> &e = events().at(event);
     Stream *stream = stream_of(on);
     e->graph = stream->capture;
@@ -456,6 +460,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t on)
 cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t event, unsigned)
 {
     Lock lock(runtime_mutex());
+    call_counts()["events"]++;
     const std::shared_ptr<Event> &e = events().at(event);
     Stream *stream = stream_of(on);
     if (e->graph) {

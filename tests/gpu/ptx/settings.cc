@@ -28,6 +28,7 @@ static Settings read_settings()
     s.diverge = number_of("PTX_DIVERGE", 0) != 0;
     s.races = number_of("PTX_RACES", 0) != 0;
     s.lazy = number_of("PTX_LAZY", 0) != 0;
+    s.count = number_of("PTX_COUNT", 0) != 0;
     s.last_error = number_of("PTX_LAST_ERROR", 0) != 0;
     s.ulps = number_of("PTX_ULPS", 0);
     s.processors = number_of("PTX_PROCESSORS", 4);

@@ -15,6 +15,7 @@ struct Settings {
     bool diverge;       /**< PTX_DIVERGE: lanes that went apart stay apart for as long as they may */
     bool races;         /**< PTX_RACES: look for races between blocks on global memory */
     bool lazy;          /**< PTX_LAZY: streams run as late as CUDA allows */
+    bool count;         /**< PTX_COUNT: instructions and accesses of kernels: see report.h */
     bool last_error;    /**< PTX_LAST_ERROR: report what is left for cudaGetLastError at a cudaMemcpy */
     long ulps;          /**< PTX_ULPS: approximate instructions are up to so many units off */
     long processors;    /**< PTX_PROCESSORS: multiprocessors of the device */

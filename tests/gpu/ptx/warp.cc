@@ -61,6 +61,7 @@ void Warp::begin(Block *the_block, u32 the_id, u8 *the_registers, u8 *the_local)
     alive = all_lanes = threads == 32 ? ~0u : (1u << threads) - 1;
     waiting = at_barrier = 0;
     epoch = 1;
+    instructions = sectors_of = 0;
     for (u32 l = 0; l < 32; l++) {
         pcs[l] = copy_group[l] = carry[l] = 0;
         calls[l].clear();
@@ -274,6 +275,11 @@ bool Warp::step(Group *group)
     warp_instructions++;
     if (in.guard.kind != Operand::nothing) {
         for_lanes(group->lanes, [&](u32 l) { active &= ~((u32)!predicate(in.guard, l) << l); });
+    }
+    if (block->count) {
+        instructions++;
+        block->count->instructions++;
+        block->count->lanes += (u64)__builtin_popcount(active);
     }
     return go[(size_t)in.flow](*this, group, in, active);
 }

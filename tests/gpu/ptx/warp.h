@@ -7,6 +7,7 @@
 
 #include "tests/gpu/ptx/memory.h"
 #include "tests/gpu/ptx/program.h"
+#include "tests/gpu/ptx/report.h"
 
 namespace tw::ptx
 {
@@ -39,6 +40,7 @@ struct Block {
     std::vector<SharedByte> shared_bytes;
     u32 shared_size = 0;
     std::minstd_rand random;
+    Count *count = nullptr; /**< NULL: nothing is counted */
     u64 branches_left = 0;
 };
 
@@ -118,6 +120,7 @@ class Warp
     u32 copy_group[32];
     std::vector<Copy> copies[32];
     u32 all_lanes = 0; /**< that the block has in this warp */
+    u64 instructions = 0;
 
   private:
     struct Group;
@@ -126,6 +129,7 @@ class Warp
     u8 *shared(u64 address, u32 bytes, u32 lane, Access access);
     void check_shared(u64 address, SharedByte *byte, u16 thread, Access access);
     void note_shared(SharedByte *byte, u16 thread, Access access);
+    void count_global(const Allocation &a, u64 address, u32 bytes, Access access);
     u8 *global(const Insn &insn, u64 address, u32 bytes, u32 lane, Access access);
     void check_blocks(const Insn &insn, Touch *touch, u32 lane, Access access);
     u32 lanes_at(u32 among, u32 where) const;
@@ -136,6 +140,8 @@ class Warp
 
     u8 *registers = nullptr, *local = nullptr;
     std::vector<u32> calls[32];
+    std::vector<u64> sectors; /**< that the instruction has touched so far, when so many had run */
+    u64 sectors_of = 0;
 };
 
 } // namespace tw::ptx
