@@ -115,6 +115,26 @@ TEST_F(GpuBundle, IsComplete)
     }
 }
 
+/* Ubuntu 22.04's is 2.35. The compiler's libraries are for systems that have none. */
+TEST_F(GpuBundle, NeedsNoNewerGlibc)
+{
+    const process::Result found = process::run(
+        {"find", top() + "/bin", top() + "/lib", "-type", "f", "-not", "-path", top() + "/lib/compiler/*"});
+    int newest = 0;
+    for (const std::string &file : lines_of(found.out)) {
+        std::istringstream symbols(process::run({"objdump", "-T", file}).out);
+        for (std::string word; symbols >> word;) {
+            int minor = 0;
+            if (sscanf(word.c_str(), "(GLIBC_2.%d", &minor) == 1 ||
+                sscanf(word.c_str(), "GLIBC_2.%d", &minor) == 1) {
+                EXPECT_LE(minor, 35) << file << ": " << word;
+                newest = std::max(newest, minor);
+            }
+        }
+    }
+    EXPECT_GE(newest, 30) << "objdump says nothing";
+}
+
 TEST_F(GpuBundle, GpuCheckWithoutAGpu)
 {
     if (has_gpu()) {
