@@ -110,7 +110,8 @@ std::vector<SumCase> all_cases()
                                      out,
                                      n_inputs,
                                      n_inputs == 3 ? 0.34f : 1.0f,
-                                     {0, 1, 7, 8, 9, 2048, n_inputs == 2 ? (size_t)70001 : 3001},
+                                     /* the last two begin as their memory does: aligned, or not */
+                                     {0, 1, 7, 8, 9, 7, 2048, n_inputs == 2 ? (size_t)70001 : 3001},
                                      skew});
                 }
             }
@@ -200,6 +201,7 @@ TEST_F(GpuSum, KernelsOnTheCpu)
 TEST_F(GpuSum, ManyAndLong)
 {
     SumCase many = {TW_TYPE_BF16, TW_TYPE_FP32, 2, 1.0f, std::vector<size_t>(150, 33), 0};
+    many.sizes[148] = 4; /* so that the last one is aligned */
     many.sizes[149] = tw_gpu_sum_kernels::max_blocks * tw_gpu_sum_kernels::threads * 8 + 4099;
     SumMemory memory(many);
     tw_gpu_sum_ref(&memory.sum);
