@@ -48,8 +48,8 @@ static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** Make the model; its messages have the last tags of operation 0. */
-static tw_status_t create_model_of(tw_coll_t *coll)
+/** Make the model; its messages have the last tags of operation 0. On a GPU nothing is measured. */
+static tw_status_t create_model_of(tw_coll_t *coll, int on_gpu)
 {
     uint64_t tag =
         ((uint64_t)coll->id << TW_COLL_ID_SHIFT) + (1u << TW_SCHED_NUMBER_BITS) - TW_BOOTSTRAP_TAGS;
@@ -58,12 +58,12 @@ static tw_status_t create_model_of(tw_coll_t *coll)
 
     if (strcmp(coll->options.model, TW_COLL_MODEL_MEASURE) != 0) {
         TW_TRY(tw_coll_model_parse(coll->options.model, &coll->model));
-    } else if (coll->deterministic) {
+    } else if (coll->deterministic || on_gpu) {
         tw_coll_model_default(&coll->model);
     } else {
         TW_TRY(tw_coll_model_measure(&boot, &coll->model));
     }
-    if (coll->options.explain && coll->topo.rank == 0) {
+    if (coll->options.explain && coll->topo.rank == 0 && !on_gpu) {
         fprintf(stderr, "thinwire: TW_COLL_MODEL=\"%s\"\n",
                 tw_coll_model_format(&coll->model, text, sizeof(text)));
     }
@@ -132,9 +132,10 @@ tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out)
         TAILQ_INIT(&coll->ended);
         status = create_common(coll, setup);
     }
-    if (status == TW_OK && !setup->device) {
-        status = create_model_of(coll);
-    } else if (status == TW_OK) {
+    if (status == TW_OK) {
+        status = create_model_of(coll, setup->device != NULL);
+    }
+    if (status == TW_OK && setup->device) {
         status = tw_gpu_attach(coll, setup->device, setup->nccl);
     } else if (setup->nccl) {
         setup->nccl->destroy(setup->nccl);

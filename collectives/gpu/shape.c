@@ -1,4 +1,5 @@
 /** Shapes: what is decided and planned once for all operations with the same arguments. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,13 @@
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
+/** A lossless message is coded by a warp for each 65,536 elements, step by step, so that one of this length
+ *  takes no longer than a short one: so long to be packed and unpacked, by 27 launches in which 600,000
+ *  instructions wait for each other, 4 cycles each at 1.4 GHz (bench/results/gpu-counts.jsonl; no GPU has
+ *  measured it). Of bf16 it saves so much. */
+#define MIN_PACKED_BYTES ((size_t)2 << 20)
+#define PACKING_SEC 1.9e-3
+#define PACKING_SAVES 0.35
 /** Below, what the codec saves on a 10 Gb/s link (8 bits of 16: 26 us) is what its two launches cost. */
 #define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
 
@@ -60,6 +68,41 @@ static int is_even(const tw_coll_args_t *args, int world)
     return 1;
 }
 
+static int is_packed(const tw_coll_request_t *request)
+{
+    return tw_quant_form(request->args.codec) == TW_QUANT_MESSAGE;
+}
+
+static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *request, int quantized)
+{
+    size_t world = (size_t)coll->topo.world, bytes = 0;
+    size_t most = ROUND_BYTES / world, least = MIN_CHUNK_BYTES;
+
+    if (coll->options.chunk_bytes > 0) {
+        return coll->options.chunk_bytes;
+    }
+    if (quantized && is_packed(request)) {
+        least = MIN_PACKED_BYTES;
+    }
+    bytes = tw_message_bytes(quantized ? request->args.codec : NULL, request->args.type, request->n_elems);
+    bytes /= world * ROUNDS;
+    bytes = bytes < most ? bytes : most;
+    return bytes > least ? bytes : least;
+}
+
+/** Does a GPU take longer to pack and unpack a rank's messages, one after the other, than they are shorter? A
+ *  link of which nothing is said (TW_COLL_MODEL) is slow. */
+static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *request)
+{
+    size_t bytes = request->n_elems * tw_type_bytes(request->args.type),
+           chunk = choose_chunk(coll, request, 1);
+    double others = coll->topo.n_nodes - 1;
+    double n_chunks = others * ceil((double)bytes / coll->topo.world / (double)chunk);
+
+    return n_chunks * PACKING_SEC >
+           PACKING_SAVES * (double)bytes * others / coll->topo.n_nodes * coll->model.inter.beta_sec;
+}
+
 static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_request_t *request = shape->request;
@@ -73,6 +116,9 @@ static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t
     int changes_bits = coll->deterministic && !tw_args_lose_nothing(&request->args);
     if (!changes_bits && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
         return "the tensors are so small that the codec would cost more time than it saves";
+    }
+    if (is_packed(request) && is_packing_slower(coll, request)) {
+        return "packing would take a GPU longer than it saves on this link";
     }
     return "";
 }
@@ -153,20 +199,6 @@ static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_sha
     return tw_fail(NULL, "rank %d: %s: there is no %s algorithm \"%s\" for this", coll->topo.rank,
                    tw_coll_op_name(args->op), quantized ? "quantized" : "plain",
                    args->algo ? args->algo : "auto");
-}
-
-static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *request, int quantized)
-{
-    size_t world = (size_t)coll->topo.world, bytes = 0;
-    size_t most = ROUND_BYTES / world;
-
-    if (coll->options.chunk_bytes > 0) {
-        return coll->options.chunk_bytes;
-    }
-    bytes = tw_message_bytes(quantized ? request->args.codec : NULL, request->args.type, request->n_elems);
-    bytes /= world * ROUNDS;
-    bytes = bytes < most ? bytes : most;
-    return bytes > MIN_CHUNK_BYTES ? bytes : MIN_CHUNK_BYTES;
 }
 
 /** Bytes that NCCL's rings send from node to node: everything but what is on the next node already, once; to

@@ -541,6 +541,28 @@ TEST_F(GpuHost, MessagesSendFewerBytes)
     }
 }
 
+/* Messages that a GPU packs longer than they are shorter; and then it says so. */
+TEST_F(GpuHost, LosslessIsDeclinedOnFastLinks)
+{
+    set_env("TW_COLL_CHUNK", "0");
+    for (bool is_fast : {false, true}) {
+        set_env("TW_COLL_MODEL", is_fast ? "inter:beta=100gbit" : "inter:beta=100mbit");
+        tw::World world(tw::nodes_of({1, 1}));
+        HostWorld gpu(world, 55);
+        const tw::Case c = lossless_case(TW_COLL_ALLGATHER, {100000});
+        (void)run_case_by(world, c, 0, [&](int rank, const tw_coll_args_t *args) {
+            tw_coll_request_t *request;
+            tw::Plan plan;
+            EXPECT_EQ(gpu.post(rank, args, &request), TW_OK);
+            plan.take(request);
+            EXPECT_EQ(plan.plan.quantized, !is_fast);
+            EXPECT_STREQ(plan.plan.reason,
+                         is_fast ? "packing would take a GPU longer than it saves on this link" : "");
+            return tw_coll_wait(request);
+        });
+    }
+}
+
 /* What comes to the GPU is not what was sent: cut, bits turned over, of another length than it says. */
 TEST_F(GpuHost, MessagesThatAreNone)
 {
