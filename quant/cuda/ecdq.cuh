@@ -24,7 +24,7 @@ struct tw_ecdq_kernel_gather {
         }
         tw_lossless_each(
             job, job.n_pieces, job.n_rows,
-            [&](uint64_t e, uint32_t x, uint16_t expected) {
+            [&](uint64_t e, uint32_t x, uint16_t expected, bool) {
                 float value = element::value(tw_lossless_load<element::bytes>(job, e, cursor));
                 int32_t integer = (int32_t)tw_ecdq_integer(value, expected, tw_ecdq_half(job.key, x));
                 job.heads[x] = (uint16_t)integer;
@@ -305,7 +305,7 @@ struct tw_ecdq_kernel_scatter {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
         const uint32_t key[2] = {tw_entropy_get32(head + 4), tw_entropy_get32(head + 8)};
         tw_lossless_scatter<TYPE>(
-            job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t expected) {
+            job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t expected, bool) {
                 const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, bytes = tw_lossless_element<TYPE>::bytes;
                 const tw_entropy_cuda_block_t &block = job.blocks[b];
                 const uint8_t *at = job.src + block.offset;

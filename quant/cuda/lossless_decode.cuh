@@ -25,7 +25,7 @@ struct tw_lossless_kernel_expect {
         }
         tw_lossless_each(
             job, state->n_pieces, state->n_rows,
-            [&](uint64_t, uint32_t x, uint16_t expected) { job.heads[x] = expected; }, [](uint64_t) {});
+            [&](uint64_t, uint32_t x, uint16_t expected, bool) { job.heads[x] = expected; }, [](uint64_t) {});
     }
 };
 
@@ -226,7 +226,7 @@ struct tw_lossless_writer {
 };
 
 /** Write what is not coded; then visit elements that are: put(writer, number, number among these,
- *  what is expected). */
+ *  what is expected, whether the warp has a whole group). */
 template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
@@ -244,7 +244,9 @@ TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT 
     if (state->coded) {
         tw_lossless_each(
             job, state->n_pieces, state->n_rows,
-            [&](uint64_t e, uint32_t x, uint16_t expected) { put(writer, e, x, expected); },
+            [&](uint64_t e, uint32_t x, uint16_t expected, bool whole) {
+                put(writer, e, x, expected, whole);
+            },
             [&](uint64_t e) { writer.write(e, 0); });
     }
 }
@@ -255,12 +257,12 @@ struct tw_lossless_kernel_scatter {
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x,
-                                           uint16_t) { writer.write(e, value(job, x)); });
+        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t,
+                                           bool whole) { writer.write(e, value(job, x, whole)); });
     }
 
-    /** The bits of the x-th element that is coded. */
-    static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x)
+    /** The bits of the x-th element that is coded. whole: the warp has a group of 32. */
+    static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x, bool whole)
     {
         const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
         const tw_entropy_cuda_block_t &block = job.blocks[b];
@@ -279,9 +281,13 @@ struct tw_lossless_kernel_scatter {
                            (uint32_t)tw_lossless_raw_in_lanes(
                                tw_lossless_raw_bytes(tw_entropy_block_elems(job.state->n_live, b)))};
         const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
-        uint32_t bits = 0;
-        if (k < TW_LOSSLESS_RAW_BYTES) {
-            bits = raw.byte(first + k) & 0x7f;
+        uint32_t bits = k < TW_LOSSLESS_RAW_BYTES ? raw.byte(first + k) : 0;
+        if (whole) { /* the last four elements' bits are the highest of the others' bytes */
+            const uint32_t highest = tw_dev_ballot(bits >> 7);
+            bits =
+                k < TW_LOSSLESS_RAW_BYTES ? bits & 0x7f : highest >> (k - TW_LOSSLESS_RAW_BYTES) * 7 & 0x7f;
+        } else if (k < TW_LOSSLESS_RAW_BYTES) {
+            bits &= 0x7f;
         } else {
             TW_UNROLL
             for (uint32_t c = 0; c < 7; c++) {

@@ -46,7 +46,7 @@ struct tw_lossless_kernel_gather {
         }
         tw_lossless_each(
             job, job.n_pieces, job.n_rows,
-            [&](uint64_t e, uint32_t x, uint16_t expected) {
+            [&](uint64_t e, uint32_t x, uint16_t expected, bool) {
                 uint32_t bits = tw_lossless_load<element::bytes>(job, e, cursor);
                 job.heads[x] = element::head(bits);
                 job.codes[x] = tw_lossless_code(element::head(bits), expected);
@@ -83,8 +83,8 @@ TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
     return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
 }
 
-/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 25 instructions an
- *  element and two ballots, only the coder's state waits for the step before: what it needs else is loaded
+/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 100 instructions of
+ *  PTX with two ballots, only the coder's state waits for the step before: what it needs else is loaded
  *  ahead. */
 struct tw_lossless_kernel_code {
     /** A block to be coded. */

@@ -149,8 +149,9 @@ TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
 }
 
-/** Visit all elements, a warp a row: those that are coded with their number, their number among these, and
- *  what is expected of them; `dead` is for those of rows of zeros. */
+/** Visit all elements, a warp a row: those that are coded with their number, their number among these, what
+ *  is expected of them, and whether the warp visits a whole group of 32 of these; `dead` is for those of rows
+ *  of zeros. */
 template <class VISIT, class DEAD>
 TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pieces, uint32_t n_rows,
                                 const VISIT &visit, const DEAD &dead)
@@ -164,7 +165,9 @@ TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pi
             if (value == TW_LOSSLESS_DEAD) {
                 dead(row.element + i);
             } else {
-                visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i));
+                const uint32_t first = i - tw_entropy_lane();
+                visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i),
+                      (x + first) % 32 == 0 && row.n - first >= 32);
             }
         }
     }
