@@ -12,7 +12,8 @@ import re
 import sys
 
 PAGES = ("README.md", "docs/results.md", "docs/loss.md")
-MARKED = ("docs/pytorch.md",)  # pages that have other tables, too: those with the comment are held
+# Pages that have other tables, too: those with the comment are held.
+MARKED = ("docs/pytorch.md", "docs/gpu.md")
 MARK = re.compile(r"<!-- figures: ([\w. -]+?) -->")
 FIGURE = re.compile(r"(?<![\w.])([+-]?\d[\d,]*(?:\.\d+)?)(?: ?(ms|us|s|MB|KB|GB|K|M|%)(?!\w))?")
 SIZES = {"K": 1 << 10, "M": 1 << 20}
