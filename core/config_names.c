@@ -45,6 +45,7 @@ static const char *const names[] = {
     "TW_PEER_TIMEOUT",
     "TW_RENDEZVOUS_PORT",
     "TW_REPLICA_MEM",
+    "TW_REPORT",
     "TW_REPORT_SEC",
     "TW_SPIN",
     "TW_TORCH_PYTHON",

@@ -33,6 +33,7 @@ VARIABLES = [
     ("TW_REPLICA_MEM", "0", "bytes", "Most host memory that a process takes for delta's replicas. 0: any.",
      capi.CONFIG_BYTES),
     ("TW_JOIN_TIMEOUT", "60s", "s", "How long to wait for all ranks at the start.", capi.CONFIG_TIME),
+    ("TW_REPORT", "", "", "File that rank 0 writes at the end: the report, as a page.", capi.CONFIG_STRING),
     ("TW_LIBRARY", "", "", "Path of the shared library.", capi.CONFIG_STRING),
     ("TW_CLUSTER", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),
     ("TW_CLUSTER_NOTE", "", "", "Set by the cluster in a box.", capi.CONFIG_STRING),

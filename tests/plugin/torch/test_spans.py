@@ -114,7 +114,7 @@ def test_the_trace_of_a_job(tmp_path):
 
 
 def test_memory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(spans, "_kept", collections.deque(maxlen=spans.LIMIT))
+    monkeypatch.setattr(spans, "kept", collections.deque(maxlen=spans.LIMIT))
     for _ in range(2 * spans.LIMIT):
         span = spans.begun("one")
         spans.ended(span, 1e-6)
@@ -126,12 +126,12 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
 def test_operations_that_overlap_have_rows_of_their_own():
     made = [spans.Span(str(i), begin, end) for i, (begin, end) in
             enumerate([(0, 4), (1, 2), (2, 3), (3.5, 6), (4, 5)])]
-    lanes = spans._lanes(made)
+    lanes = spans.lanes(made)
     assert [lanes[id(one)] for one in made] == [0, 1, 1, 1, 0]
 
 
 def test_an_operation_of_which_only_the_wait_is_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(spans, "_kept", collections.deque(maxlen=1))
+    monkeypatch.setattr(spans, "kept", collections.deque(maxlen=1))
     span = spans.begun("one")
     spans.ended(span, 1e-6)
     spans.waited(span, span.begin)

@@ -11,7 +11,7 @@ import functools
 from ..engine import agreement, communicators
 from ..telemetry import tally
 from ..telemetry.tally import Elsewhere, Tally, book
-from . import unused
+from . import page, unused
 
 
 class Report(dict[str, Tally]):
@@ -38,6 +38,7 @@ class Report(dict[str, Tally]):
     def __str__(self) -> str:
         lines = ["  " + one.line(name) for name, one in sorted(self.items())]
         sent = any(one.plain_bytes for one in self.values())
+        saved = sum(one.plain_bytes - one.sent_bytes for one in self.values())
         reasons = collections.Counter(kind for kind, _ in self.elsewhere)
         for (kind, reason), one in sorted(self.elsewhere.items()):
             is_said = not sent and reasons[kind] == 1  # _nothing() says it
@@ -45,6 +46,7 @@ class Report(dict[str, Tally]):
                 lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
         counted = "%.1f MB sent to other nodes, as counted" % (self.counted_bytes / 1e6)
+        counted += ": %.1f MB saved" % (saved / 1e6) if saved > 0 else ""
         first = counted if sent else self._nothing()
         return "\n".join([first + nonfinite] + lines)
 
@@ -73,14 +75,18 @@ def report() -> Report:
 def _log() -> None:
     """Log rank 0's report, if the program has asked for Thinwire or something has gone over it."""
     with contextlib.suppress(Exception):
-        if (book.asked or book.tallies) and book.is_first():
-            tally.say(str(report()))
+        if book.asked or book.tallies:
+            found = report()
+            if book.is_first():
+                tally.say(str(found))
+            page.write(found, str(found))
 
 
 @functools.cache
 def log_at_exit() -> None:
     """Once in a process: the report is logged when the program ends, while the ranks are still connected, as
     communicators.py has registered their end before."""
+    page.keep()
     atexit.register(_log)
 
 

@@ -32,7 +32,7 @@ class Span:
     of: Span | None = None  # the operation that was waited for
 
 
-_kept: collections.deque[Span] = collections.deque(maxlen=LIMIT)
+kept: collections.deque[Span] = collections.deque(maxlen=LIMIT)
 
 
 def name_of(kind: str, of: str) -> str:
@@ -57,16 +57,16 @@ def ended(span: Span, elapsed_sec: float) -> None:
     """An operation has ended elapsed_sec after its post; 0 if that has been said before."""
     if elapsed_sec:
         span.end = span.begin + elapsed_sec
-        _kept.append(span)
+        kept.append(span)
 
 
 def waited(span: Span, begin: float) -> None:
     """This thread has waited for an operation, from `begin` until now."""
     thread = threading.get_native_id(), threading.current_thread().name
-    _kept.append(Span("wait for " + span.name, begin, time.perf_counter(), thread, span))
+    kept.append(Span("wait for " + span.name, begin, time.perf_counter(), thread, span))
 
 
-def _lanes(operations: list[Span]) -> dict[int, int]:
+def lanes(operations: list[Span]) -> dict[int, int]:
     """Returns {id of a span: lane}; no two spans of a lane overlap."""
     found: dict[int, int] = {}
     free: list[int] = []
@@ -92,21 +92,22 @@ def _meta(pid: int, kind: str, name: str, tid: int = 0) -> dict[str, object]:
 def events(rank: int) -> list[dict[str, object]]:
     """Events of a Chrome trace. The rank is a process; its threads are those that have waited and as many
     lanes as overlapping operations need; an arrow leads from each operation to the wait that it ended."""
-    kept = list(_kept)
-    lanes = _lanes([one for one in kept if one.thread is None])
+    made_of = list(kept)
+    lane_of = lanes([one for one in made_of if one.thread is None])
     made = [_meta(rank, "process_name", "rank %d" % rank)]
     made += [_meta(rank, "thread_name", "operations %d" % lane, _OPERATIONS + lane)
-             for lane in sorted(set(lanes.values()))]
+             for lane in sorted(set(lane_of.values()))]
     made += [_meta(rank, "thread_name", name, tid)
-             for tid, name in sorted({one.thread for one in kept if one.thread is not None})]
-    for number, one in enumerate(kept):
-        tid = one.thread[0] if one.thread is not None else _OPERATIONS + lanes[id(one)]
+             for tid, name in sorted({one.thread for one in made_of if one.thread is not None})]
+    for number, one in enumerate(made_of):
+        tid = one.thread[0] if one.thread is not None else _OPERATIONS + lane_of[id(one)]
         begin, end = _us(one.begin), _us(one.end)
         made.append({"ph": "X", "cat": "wait" if one.thread else "operation", "name": one.name, "pid": rank,
                      "tid": tid, "ts": begin, "dur": end - begin})
-        if one.of is not None and id(one.of) in lanes:
+        if one.of is not None and id(one.of) in lane_of:
             arrow = {"cat": "waited for", "name": "waited for", "id": number, "pid": rank}
-            made.append(arrow | {"ph": "s", "tid": _OPERATIONS + lanes[id(one.of)], "ts": _us(one.of.begin)})
+            lane = _OPERATIONS + lane_of[id(one.of)]
+            made.append(arrow | {"ph": "s", "tid": lane, "ts": _us(one.of.begin)})
             # Readers bind it to the slice that is open at that time: the wait, so long as it has not ended.
             made.append(arrow | {"ph": "f", "bp": "e", "tid": tid, "ts": max(begin, end - 1)})
     return made
