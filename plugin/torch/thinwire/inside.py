@@ -94,6 +94,10 @@ _BESIDE_LATER: Names = {
     "torch.autograd.Variable._execution_engine.queue_callback": None,
     "torch.utils._pytree.tree_map_only": None,
 }
+# Of torch.optim._muon, by their first parameters.
+_MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
+         "_zeropower_via_newtonschulz": ("grad", "ns_coefficients", "ns_steps", "eps"),
+         "_adjust_lr": ("lr", "adjust_lr_fn", "param_shape")}
 
 
 # Whether it is there
@@ -226,6 +230,16 @@ def check_backend() -> None:
                            "in Python" % torch.__version__) from error
 
 
+@functools.cache
+def _muon() -> Any:
+    """The module of torch.optim.Muon; None if this torch has none such."""
+    with contextlib.suppress(ImportError):
+        found: Any = importlib.import_module("torch.optim._muon")
+        if all(_begins_with(_function(found, name), parameters) for name, parameters in _MUON.items()):
+            return found
+    return None
+
+
 # Something of torch's is replaced
 
 
@@ -278,6 +292,21 @@ def replace_fsdp1_distributed(kind: type) -> None:
             caller: Any = importlib.import_module(name)
             if getattr(caller, "dist", None) is dist:
                 caller.dist = kind("torch.distributed")
+
+
+def wrap_muon(make: Callable[[Callable], Callable]) -> None:
+    """Wrap what torch.optim.Muon does in a step, if it is known here."""
+    if _muon() is not None:
+        wrap(_muon(), "_single_tensor_muon", make)
+
+
+def muon_orthogonal(update: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    return _muon()._zeropower_via_newtonschulz(
+        update, options["ns_coefficients"], options["ns_steps"], options["eps"])
+
+
+def muon_rate(options: dict[str, Any], shape: torch.Size) -> float:
+    return _muon()._adjust_lr(float(options["lr"]), options["adjust_lr_fn"], shape)
 
 
 # FSDP2's groups of parameters

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from .. import inside, policy
+from .. import inside, muon, policy
 from ..collectives import operations
 from ..engine.communicators import Use
 from ..reporting import report, unused
@@ -121,6 +121,7 @@ def _watch() -> None:
     _watch_gathers()
     _watch_allocation()
     prefetch.watch()
+    muon.watch()
 
 
 def _attach(group: typing.Any, rules: policy.Policy, use: Use) -> None:

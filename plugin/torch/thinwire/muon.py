@@ -1,0 +1,125 @@
+"""torch.optim.Muon under FSDP2.
+
+Muon makes each matrix's update orthogonal, for which the whole matrix is needed. torch leaves that to
+DTensors: for a matrix that is sharded by rows they call 15 all-gathers a step, 10 all-reduces if it is tall
+(torch 2.15). Here each matrix has an owner: ranks send it their rows of the update, in bf16, which is what
+Muon's iteration begins with; it computes, and sends them their rows of the result. So a matrix goes there and
+back once, owners share the computing, and the result is that of a single process, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import typing
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from . import capi, inside, policy
+from .collectives import operations, shapes
+from .engine import segments
+from .engine.communicators import Use
+
+KIND = "muon all-to-all"
+_use, _shapes, _steps = Use({}), shapes.Shapes(), itertools.count()
+
+
+def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
+    """The ranks that have its rows. None if it is not sharded so, or between no others."""
+    if not isinstance(matrix, DTensor) or matrix.placements[-1] != Shard(0):
+        return None
+    if not all(isinstance(one, Replicate) for one in matrix.placements[:-1]):
+        return None
+    group = matrix.device_mesh.get_group(matrix.device_mesh.ndim - 1)
+    return group if group.size() > 1 else None
+
+
+def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
+              group: dist.ProcessGroup) -> torch.Tensor:
+    """counts: elements of `source` for each rank. Returns those that come from each rank: `received`."""
+    room = source.new_empty(max(1, sum(received)))  # torch says that nothing has the address 0
+    target = room[: sum(received)]
+    ranks = None
+    if source.is_cuda:
+        operations.elsewhere(KIND, "in GPU memory", group, source.nbytes)
+    else:
+        ranks = operations.carrier(KIND, _use, group, source)
+    if ranks is None:
+        as_bytes = [[one * source.itemsize for one in sizes] for sizes in (received, counts)]
+        dist.all_to_all_single(target.view(torch.uint8), source.view(torch.uint8), *as_bytes, group=group)
+        return target
+    shape = _shapes.get((source.dtype, *counts, *received), lambda: shapes.Shape.of(
+        segments.Whole(source.numel(), 0, counts, received), [segments.Piece(source.numel(), "")]))
+    codec = capi.lossless() if policy.from_environment().grads is not None else None
+    operations.wait(operations.post([shapes.Operation(
+        KIND, capi.ALLTOALL, source.dtype, shape,
+        lambda table: table.move(source.data_ptr() or room.data_ptr(), room.data_ptr()), codec,
+        (source, room), step=next(_steps), of=KIND)], ranks), KIND)
+    return target
+
+
+def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
+    """Who computes which: the costliest first, to the one that has the least so far."""
+    costs, found = [0] * world, [0] * len(matrices)
+    cost = [one.numel() * min(one.shape) for one in matrices]
+    for i in sorted(range(len(matrices)), key=cost.__getitem__, reverse=True):
+        found[i] = costs.index(min(costs))
+        costs[found[i]] += cost[i]
+    return found
+
+
+def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], group: dist.ProcessGroup,
+                compute: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    """updates: this rank's rows of each. Returns its rows of what their owners have computed."""
+    world, rank = group.size(), group.rank()
+    owners = _owners(matrices, world)
+    chunks = [-(-one.size(0) // world) for one in matrices]
+    rows = [[max(0, min(chunk, one.size(0) - i * chunk)) for i in range(world)]
+            for one, chunk in zip(matrices, chunks)]
+
+    def elems(i: int, of: int) -> int:
+        return rows[i][of] * matrices[i].size(1)
+
+    by_owner = sorted(range(len(matrices)), key=owners.__getitem__)
+    mine = [i for i in by_owner if owners[i] == rank]
+    sent = [sum(elems(i, rank) for i in by_owner if owners[i] == owner) for owner in range(world)]
+    received = [sum(elems(i, sender) for i in mine) for sender in range(world)]
+    there = _exchange(torch.cat([updates[i].reshape(-1) for i in by_owner]), sent, received, group)
+    parts = there.split([elems(i, sender) for sender in range(world) for i in mine])
+    wholes = [compute(torch.cat(parts[n :: len(mine)]).view(matrices[i].shape)) for n, i in enumerate(mine)]
+    split = [one.split(rows[i]) for i, one in zip(mine, wholes)]
+    back = [one[receiver].reshape(-1) for receiver in range(world) for one in split]
+    here = _exchange(torch.cat(back or [there]), received, sent, group)
+    own = here.split([elems(i, rank) for i in by_owner])
+    return [one.view(updates[i].shape) for i, one in sorted(zip(by_owner, own), key=lambda pair: pair[0])]
+
+
+def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typing.Any],
+          momenta: list[typing.Any], options: dict[str, typing.Any]) -> None:
+    """What torch does with each matrix, with this rank's rows of all of them."""
+    kept, momentum, updates = 1 - float(options["lr"]) * options["weight_decay"], options["momentum"], []
+    for grad, buffer in zip([one.to_local() for one in grads], [one.to_local() for one in momenta]):
+        buffer.lerp_(grad, 1 - momentum)
+        update = grad.lerp(buffer, momentum) if options["nesterov"] else buffer
+        updates.append(update.bfloat16())
+    found = _orthogonal(updates, matrices, group, lambda whole: inside.muon_orthogonal(whole, options))
+    for matrix, update in zip(matrices, found):
+        matrix.to_local().mul_(kept).add_(update, alpha=-inside.muon_rate(options, matrix.shape))
+
+
+def watch() -> None:
+    """Step so from now on, in a torch whose Muon is known here."""
+
+    def make(original):
+        def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):
+            lists, found = (params, grads, muon_momentum_bufs), {}
+            for i, param in enumerate(params):
+                found.setdefault(_group_of(param), []).append(i)
+            for group, indices in found.items():
+                some = [[one[i] for i in indices] for one in lists]
+                original(*some, **options) if group is None else _step(group, *some, options)
+
+        return _single_tensor_muon
+
+    inside.wrap_muon(make)
