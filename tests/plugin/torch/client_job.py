@@ -1,7 +1,6 @@
-"""client_job.py NAME FOLDER: a small job of those who train with FSDP2 or DDP through a library. It knows
-nothing of Thinwire. Rank 0 prints the losses as a JSON line."""
+"""client_job.py NAME FOLDER: a small job of those who train with FSDP2 through a library, of which examples/
+has none. It knows nothing of Thinwire. Rank 0 prints the losses."""
 
-import json
 import os
 import pathlib
 import sys
@@ -65,59 +64,16 @@ def batch(rank, step):
     return torch.stack([found[(i + BATCH * (rank + 2 * (step % 4))) % len(found)] for i in range(BATCH)])
 
 
-def loop(model, optimizer, backward=None, first=0, steps=STEPS):
+def loop(model, optimizer, first=0, steps=STEPS):
     losses = []
     for step in range(first, first + steps):
         ids = batch(dist.get_rank(), step)
         loss = model(input_ids=ids, labels=ids).loss
-        backward(loss) if backward else loss.backward()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
-
-
-def train_hf(arguments, model):
-    from transformers import Trainer
-
-    class Data(torch.utils.data.Dataset):
-        def __len__(self):
-            return 64
-
-        def __getitem__(self, i):
-            return {"input_ids": samples()[i], "labels": samples()[i]}
-
-    trainer = Trainer(model=model, args=arguments, train_dataset=Data())
-    trainer.train()
-    return [one["loss"] for one in trainer.state.log_history if "loss" in one]
-
-
-def hf_arguments(folder, kind, **others):
-    return kind(output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=BATCH,
-                learning_rate=RATE, logging_steps=1, report_to=[], save_strategy="no", use_cpu=True,
-                disable_tqdm=True, lr_scheduler_type="constant", **others)
-
-
-def trainer_ddp(folder):
-    """Hugging Face's Trainer, DDP."""
-    from transformers import TrainingArguments
-
-    return train_hf(hf_arguments(folder, TrainingArguments, ddp_backend="gloo"), llama())
-
-
-def accelerate(_folder):
-    """accelerate, fsdp_version 2. It shards on accelerators alone: its state says here that there is one."""
-    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
-    from accelerate.state import AcceleratorState
-
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap",
-                                            transformer_cls_names_to_wrap=["LlamaDecoderLayer"],
-                                            reshard_after_forward=True)
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
-    AcceleratorState._shared_state |= {"distributed_type": DistributedType.FSDP, "fsdp_plugin": plugin}
-    model = llama()
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), RATE))
-    return loop(model, optimizer, accelerator.backward)
 
 
 def shard(model, layers):
@@ -136,28 +92,6 @@ def lora(_folder):
     model = get_peft_model(llama(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
     shard(model, model.base_model.model.model.layers)
     return loop(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], RATE))
-
-
-def trl_ddp(folder, **others):
-    """TRL's SFTTrainer, DDP."""
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    rows = Dataset.from_dict({"input_ids": [one.tolist() for one in samples()[:64]]})
-    arguments = hf_arguments(folder, SFTConfig, max_length=LENGTH,
-                             dataset_kwargs={"skip_prepare_dataset": True}, ddp_backend="gloo")
-
-    found = SFTTrainer(model=llama(), args=arguments, train_dataset=rows, processing_class=tokenizer(),
-                       **others)
-    found.train()
-    return [one["loss"] for one in found.state.log_history if "loss" in one]
-
-
-def trl_lora_ddp(folder):
-    """The same with peft's LoRA."""
-    from peft import LoraConfig
-
-    return trl_ddp(folder, peft_config=LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
 
 
 class Quantized(torch.nn.Module):
@@ -205,38 +139,6 @@ def float8(_folder):
         shard(layer[3], [])
     shard(model, model.layers)
     return loop(model, torch.optim.AdamW(model.parameters(), 1e-3), steps=50)
-
-
-def tokenizer():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({chr(i): i for i in range(128)}, unk_token=chr(1)))
-    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=chr(0), eos_token=chr(2),
-                                   unk_token=chr(1))
-
-
-def fabric(_folder):
-    """Lightning Fabric, FSDP2: ModelParallelStrategy."""
-    from lightning.fabric import Fabric
-    from lightning.fabric.strategies import ModelParallelStrategy
-
-    strategy = ModelParallelStrategy(parallelize_fn=lambda model, mesh: shard(model, model.model.layers),
-                                     data_parallel_size=2, tensor_parallel_size=1)
-    return run_fabric(Fabric(accelerator="cpu", devices=2, strategy=strategy))
-
-
-def fabric_ddp(_folder):
-    from lightning.fabric import Fabric
-
-    return run_fabric(Fabric(accelerator="cpu", devices=2, strategy="ddp"))
-
-
-def run_fabric(found):
-    found.launch()
-    model = found.setup_module(llama())
-    optimizer = found.setup_optimizers(torch.optim.AdamW(model.parameters(), RATE))
-    return loop(model, optimizer, found.backward)
 
 
 class Decoder(torch.nn.Module):
@@ -321,7 +223,7 @@ def dcp(folder):
 def main():
     losses = globals()[sys.argv[1]](pathlib.Path(sys.argv[2]))
     if os.environ.get("RANK") == "0":
-        print(json.dumps(losses), flush=True)
+        print(*("loss %r" % one for one in losses), sep="\n", flush=True)
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()

@@ -7,7 +7,6 @@ here, small stand-ins with the same names take their place. For tests and benche
 
 import argparse
 import fcntl
-import importlib.metadata
 import os
 import pathlib
 import re
@@ -16,11 +15,12 @@ import sys
 import tempfile
 
 NEWEST = "2.15.0"
-# pytest runs the tests; PyTorch's own distributed tests want the next ones; test_transformers.py opens models
-# with the last.
-EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers"]
+# pytest runs the tests; PyTorch's own distributed tests want the next ones; examples and test_clients.py the
+# rest.
+EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers", "accelerate", "peft", "trl",
+          "datasets", "lightning", "torchao", "torchtitan"]
 # Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
-GPU = re.compile(r"^(nvidia-|cuda-|triton)")
+GPU = re.compile(r"Requires-Dist: (nvidia-|cuda-|triton)")
 SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z|quadmath)|ld-linux-x86-64)\.so")
 NEEDED = re.compile(r"\(NEEDED\).*\[(.*)\]")
 RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
@@ -43,11 +43,12 @@ def install(python, *packages):
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", *packages)
 
 
-def requirements(site):
-    """What the installed torch needs, without GPU libraries."""
-    found = importlib.metadata.Distribution.at(next(site.glob("torch-*.dist-info"))).requires or []
-    plain = [line for line in found if "extra ==" not in line and not GPU.match(line)]
-    return [line.split(";")[0].strip() for line in plain]
+def forget_gpus(site):
+    """Take the GPU libraries out of what the installed torch says that it needs, so that pip does not miss
+    them."""
+    path = next(site.glob("torch-*.dist-info")) / "METADATA"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(one for one in lines if not GPU.match(one)), encoding="utf-8")
 
 
 def libraries(site):
@@ -143,13 +144,18 @@ def install_with_needs(python, packages):
     run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
 
 
+def site_of(folder):
+    return next((folder / "lib").glob("python3*")) / "site-packages"
+
+
 def make(folder, version):
     run(sys.executable, "-m", "venv", folder)
     python = folder / "bin" / "python3"
     say("fetching torch %s, half a gigabyte" % version)
     install(python, "torch==" + version)
-    site = next((folder / "lib").glob("python3*")) / "site-packages"
-    install_with_needs(python, [*requirements(site), *EXTRAS])
+    site = site_of(folder)
+    forget_gpus(site)
+    install_with_needs(python, ["torch==" + version, *EXTRAS])
     runtime = runtime_package(site)
     if runtime:
         install(python, runtime)
@@ -170,6 +176,7 @@ def cached(folder, version):
         if not done.exists():
             make(folder / "venv", version)
         elif done.read_text(encoding="utf-8") != extras:
+            forget_gpus(site_of(folder / "venv"))
             install_with_needs(interpreter(folder), EXTRAS)
         done.write_text(extras, encoding="utf-8")
     return interpreter(folder)
