@@ -140,6 +140,9 @@ std::set<std::string> declared_functions(const std::string &prefix)
             names.insert(match[1]);
         }
     }
+#ifndef TW_HAVE_CUDA
+    names.erase("tw_quant_cuda_status"); /* for those who compile with CUDA */
+#endif
     return names;
 }
 
