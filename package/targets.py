@@ -30,8 +30,9 @@ class _Names(dict):
 
     def _glob(self, include: list[str], exclude: typing.Sequence[str] = ()) -> list[str]:
         base = self._tree.root / self._folder
-        found = {str(path.relative_to(base)) for pattern in include for path in base.glob(pattern)}
-        return sorted(found - set(exclude))
+        found, out = ({str(path.relative_to(base)) for pattern in patterns for path in base.glob(pattern)}
+                      for patterns in (include, exclude))
+        return sorted(found - out)
 
     def _select(self, choices: Attributes) -> object:
         return choices.get("@platforms//cpu:" + self._tree.machine, choices.get("//conditions:default"))

@@ -153,7 +153,4 @@ tw_status_t tw_bench_gpu_poison(tw_bench_gpu_t *gpu, int byte);
 /** Copy the output to the host. */
 tw_status_t tw_bench_gpu_fetch(tw_bench_gpu_t *gpu);
 
-/** Run the program. Returns its exit code. */
-int tw_bench_main(tw_coll_op_t op, int argc, char **argv);
-
 TW_C_END

@@ -1,4 +1,4 @@
-/* A rank's life, the table from head to foot, and the program. */
+/* A rank's life, the table from head to foot, and the program, compiled once for each BENCH_OP. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +47,8 @@ static tw_status_t rank_init(tw_bench_rank_t *rank, const tw_bench_options_t *op
 {
     *rank = (tw_bench_rank_t){.options = options, .kind = tw_cluster_kind(), .is_counted = 1};
     tw_status_t status = tw_job_from_env(&rank->job);
-    if (status == TW_OK) {
-        status = tw_transport_create(&rank->job, &rank->transport);
-    }
-    if (status == TW_OK) {
-        status = rank_init_nodes(rank);
-    }
+    status = status == TW_OK ? tw_transport_create(&rank->job, &rank->transport) : status;
+    status = status == TW_OK ? rank_init_nodes(rank) : status;
     if (status == TW_OK) {
         tw_coll_params_t params = {.transport = rank->transport};
         status = tw_coll_create(&params, &rank->coll);
@@ -154,9 +150,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
     if (status == TW_OK && rank->rank == 0) {
         tw_bench_report_head(&report);
     }
-    if (status == TW_OK) {
-        status = run_sizes(rank, &report, n_faults);
-    }
+    status = status == TW_OK ? run_sizes(rank, &report, n_faults) : status;
     free(data);
     return status;
 }
@@ -184,9 +178,7 @@ static int coll_run_rank(const tw_bench_options_t *options)
     if (status == TW_OK && rank.rank == 0) {
         status = bench_json_open(options->json, BENCH_JSON_ANEW, &json);
     }
-    if (status == TW_OK) {
-        status = run_report(&rank, json, &n_faults);
-    }
+    status = status == TW_OK ? run_report(&rank, json, &n_faults) : status;
     status = bench_json_close(options->json, json, status);
     int is_first = rank.rank == 0;
     rank_cleanup(&rank);
@@ -206,9 +198,9 @@ static int coll_run_cluster(const tw_bench_options_t *options, char **argv)
     return tw_cluster_run_self(&params, &exit_code) == TW_OK ? exit_code : 1;
 }
 
-int tw_bench_main(tw_coll_op_t op, int argc, char **argv)
+int main(int argc, char **argv)
 {
     tw_bench_options_t options;
-    tw_bench_options_parse(&options, op, argc, argv);
+    tw_bench_options_parse(&options, BENCH_OP, argc, argv);
     return tw_job_launched() ? coll_run_rank(&options) : coll_run_cluster(&options, argv);
 }

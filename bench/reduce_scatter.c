@@ -1,6 +1,0 @@
-#include "bench/collectives/bench.h"
-
-int main(int argc, char **argv)
-{
-    return tw_bench_main(TW_COLL_REDUCE_SCATTER, argc, argv);
-}
