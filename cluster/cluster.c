@@ -157,9 +157,8 @@ static void supervisor_main(const tw_cluster_t *cluster, int namespaces, identit
 static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, tw_cluster_message_t *result)
 {
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        return tw_fail(TW_ERR_IO, "socketpair: %s", strerror(errno));
-    }
+    TW_FAIL_IF(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0, TW_ERR_IO, "socketpair: %s",
+               strerror(errno));
     identity_t user = {.uid = geteuid(), .gid = getegid()};
     fflush(NULL);
     pid_t pid = tw_cluster_fork(namespaces);
@@ -218,9 +217,8 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
 {
     cluster->isolated = 0;
     cluster->master_port = find_free_port();
-    if (cluster->master_port == 0) {
-        return tw_fail(TW_ERR_IO, "no free port on the loopback interface: %s", strerror(errno));
-    }
+    TW_FAIL_IF(cluster->master_port == 0, TW_ERR_IO, "no free port on the loopback interface: %s",
+               strerror(errno));
     tw_status_t status = run_supervisor(cluster, 0, result);
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
@@ -245,10 +243,9 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
 {
     TW_FAIL_IF(params->n_nodes < 1 || params->n_nodes > TW_CLUSTER_MAX_NODES, TW_ERR_INVALID,
                "cluster: %d nodes: must be 1 to %d", params->n_nodes, TW_CLUSTER_MAX_NODES);
-    if (params->ranks_per_node < 1 || params->ranks_per_node > TW_CLUSTER_MAX_RANKS / params->n_nodes) {
-        return tw_fail(TW_ERR_INVALID, "cluster: %d ranks per node on %d nodes: must be 1 to %d",
-                       params->ranks_per_node, params->n_nodes, TW_CLUSTER_MAX_RANKS / params->n_nodes);
-    }
+    TW_FAIL_IF(params->ranks_per_node < 1 || params->ranks_per_node > TW_CLUSTER_MAX_RANKS / params->n_nodes,
+               TW_ERR_INVALID, "cluster: %d ranks per node on %d nodes: must be 1 to %d",
+               params->ranks_per_node, params->n_nodes, TW_CLUSTER_MAX_RANKS / params->n_nodes);
     TW_FAIL_IF(params->n_nics < 0 || params->n_nics > TW_CLUSTER_MAX_NICS, TW_ERR_INVALID,
                "cluster: %d nics per node: must be 1 to %d", params->n_nics, TW_CLUSTER_MAX_NICS);
     TW_FAIL_IF(!rate_fits(params->link_bps), TW_ERR_INVALID,
@@ -276,9 +273,8 @@ static double choose_grace(const tw_cluster_params_t *params)
 static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
 {
     unsigned char random[(TW_CLUSTER_TOKEN_BYTES - 1) / 2];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        return tw_fail(TW_ERR_IO, "getrandom: %s", strerror(errno));
-    }
+    TW_FAIL_IF(getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random), TW_ERR_IO, "getrandom: %s",
+               strerror(errno));
     for (size_t i = 0; i < sizeof(random); i++) {
         snprintf(token + 2 * i, 3, "%02x", random[i]);
     }

@@ -359,9 +359,7 @@ tw_status_t tw_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_co
         return TW_ERR_NO_MEMORY;
     }
     tw_status_t status = copy_args(request, args);
-    if (status == TW_OK) {
-        status = check_segments(request);
-    }
+    status = status == TW_OK ? check_segments(request) : status;
     if (status != TW_OK) {
         tw_request_destroy(request);
         return status;

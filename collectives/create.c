@@ -210,9 +210,7 @@ static tw_status_t create_here(void *arg)
     if (status == TW_OK && setup->params->wire == TW_COLL_WIRE_NCCL) {
         status = tw_nccl_join(setup);
     }
-    if (status == TW_OK) {
-        status = tw_coll_create_with(setup, creation->out);
-    }
+    status = status == TW_OK ? tw_coll_create_with(setup, creation->out) : status;
     free(setup->node_ids);
     return status;
 }
@@ -234,9 +232,7 @@ static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_
     if (status == TW_OK && params->progress_thread) {
         status = tw_progress_get(params->transport, &setup->progress);
     }
-    if (status == TW_OK) {
-        status = tw_progress_call(setup->progress, create_here, &creation);
-    }
+    status = status == TW_OK ? tw_progress_call(setup->progress, create_here, &creation) : status;
     if (status != TW_OK) {
         tw_progress_put(setup->progress);
     }

@@ -446,9 +446,7 @@ static tw_status_t request_create(tw_coll_t *coll, const tw_coll_args_t *args, t
     tw_coll_request_t *request;
     TW_TRY(tw_request_create(coll, args, &request));
     tw_status_t status = host_choose(request);
-    if (status == TW_OK) {
-        status = build(request);
-    }
+    status = status == TW_OK ? build(request) : status;
     if (status != TW_OK) {
         tw_request_destroy(request);
         return status;

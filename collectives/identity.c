@@ -85,9 +85,7 @@ static tw_status_t identity_exchange(meeting_t *m)
     while (status == TW_OK && (status = listen(m, &awaited)) == TW_IN_PROGRESS) {
         status = tw_bootstrap_step(m->boot, awaited);
     }
-    if (status == TW_OK) {
-        status = tw_bootstrap_wait(m->boot, m->sent, world);
-    }
+    status = status == TW_OK ? tw_bootstrap_wait(m->boot, m->sent, world) : status;
     tw_bootstrap_cancel(m->boot, m->got, world);
     tw_bootstrap_cancel(m->boot, m->sent, world);
     return status;
@@ -162,9 +160,7 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, tw_identity_ids_t *ids, uint
         };
         status = identity_exchange(&m);
     }
-    if (status == TW_OK) {
-        status = identity_choose(&m, &chosen);
-    }
+    status = status == TW_OK ? identity_choose(&m, &chosen) : status;
     if (status == TW_OK) {
         ids->bits[chosen / 64] |= (uint64_t)1 << (chosen % 64);
         *id = chosen;

@@ -180,9 +180,7 @@ void tw_coll_move(void *arg, int *all_moved)
     }
     tw_coll_enter(coll);
     tw_status_t status = step_all(coll, moved);
-    if (status == TW_OK) {
-        status = compute_one(coll, moved);
-    }
+    status = status == TW_OK ? compute_one(coll, moved) : status;
     if (own_moved) {
         *all_moved = 1;
         tw_store_ns(&coll->moved_ns, tw_time_ns());

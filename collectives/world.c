@@ -61,9 +61,7 @@ tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int 
     params.n_ranks = n_ranks;
     params.id = 0;
     params.mem = mem;
-    if (status == TW_OK) {
-        status = tw_coll_create(&params, out);
-    }
+    status = status == TW_OK ? tw_coll_create(&params, out) : status;
     free(peers);
     return status;
 }

@@ -285,9 +285,8 @@ tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doct
     find_rdma(facts->rdma);
     const char *tls = getenv("TW_NET_TLS");
     facts->is_tcp = !tls || strcmp(tls, "tcp") == 0;
-    if (getifaddrs(&all) != 0) {
-        return tw_fail(TW_ERR_IO, "rank %d: cannot list network devices: %s", job->rank, strerror(errno));
-    }
+    TW_FAIL_IF(getifaddrs(&all) != 0, TW_ERR_IO, "rank %d: cannot list network devices: %s", job->rank,
+               strerror(errno));
     const tw_status_t status = add_devices(all, job, names, facts);
     freeifaddrs(all);
     return status;

@@ -333,11 +333,10 @@ static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const s
     if (fd >= 0 && type == SOCK_DGRAM) {
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     }
-    if (fd < 0 || bind(fd, &place.any, bytes) != 0 ||
-        (type == SOCK_STREAM && listen(fd, TW_DOCTOR_STREAMS_MAX) != 0) ||
-        getsockname(fd, &place.any, &bytes) != 0) {
-        return tw_fail(TW_ERR_IO, "rank %d: cannot listen: %s", facts->rank, strerror(errno));
-    }
+    TW_FAIL_IF(fd < 0 || bind(fd, &place.any, bytes) != 0 ||
+                   (type == SOCK_STREAM && listen(fd, TW_DOCTOR_STREAMS_MAX) != 0) ||
+                   getsockname(fd, &place.any, &bytes) != 0,
+               TW_ERR_IO, "rank %d: cannot listen: %s", facts->rank, strerror(errno));
     *port = place.any.sa_family == AF_INET ? place.v4.sin_port : place.v6.sin6_port;
     return TW_OK;
 }

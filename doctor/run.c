@@ -15,9 +15,8 @@ static tw_status_t init_result(const tw_doctor_rank_t *rank, tw_doctor_result_t 
     result->n_nodes = tw_transport_n_nodes(rank->transport);
     result->facts = calloc((size_t)rank->world, sizeof(*result->facts));
     result->leader = calloc((size_t)result->n_nodes, sizeof(*result->leader));
-    if (!result->facts || !result->leader) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no memory for %d ranks", rank->rank, rank->world);
-    }
+    TW_FAIL_IF(!result->facts || !result->leader, TW_ERR_NO_MEMORY, "rank %d: no memory for %d ranks",
+               rank->rank, rank->world);
     for (int r = rank->world - 1; r >= 0; r--) {
         result->leader[tw_transport_node_of(rank->transport, r)] = r;
     }
@@ -27,9 +26,8 @@ static tw_status_t init_result(const tw_doctor_rank_t *rank, tw_doctor_result_t 
 static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
 {
     const ssize_t bytes = sizeof(rank->nonce);
-    if (rank->rank == 0 && getrandom(rank->nonce, sizeof(rank->nonce), 0) != bytes) {
-        return tw_fail(TW_ERR_IO, "rank 0: no random bytes: %s", strerror(errno));
-    }
+    TW_FAIL_IF(rank->rank == 0 && getrandom(rank->nonce, sizeof(rank->nonce), 0) != bytes, TW_ERR_IO,
+               "rank 0: no random bytes: %s", strerror(errno));
     return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
 }
 
@@ -115,9 +113,8 @@ static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *par
 
 static tw_status_t doctor_check(const tw_doctor_params_t *params)
 {
-    if (!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX)) {
-        return tw_fail(TW_ERR_INVALID, "doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
-    }
+    TW_FAIL_IF(!(params->seconds >= 0 && params->seconds <= TW_DOCTOR_SECONDS_MAX), TW_ERR_INVALID,
+               "doctor: seconds %g: 0 to %d", params->seconds, TW_DOCTOR_SECONDS_MAX);
     TW_FAIL_IF(params->n_streams != 0 && (params->n_streams < 2 || params->n_streams > TW_DOCTOR_STREAMS_MAX),
                TW_ERR_INVALID, "doctor: n_streams %d: 0, or 2 to %d", params->n_streams,
                TW_DOCTOR_STREAMS_MAX);

@@ -516,8 +516,6 @@ tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *f
     if (status == TW_ERR_FORMAT) {
         tw_error("a message of changes of %zu bytes makes no sense", bytes);
     }
-    if (status == TW_OK) {
-        status = read_all(change, run, states, message, &sizes);
-    }
+    status = status == TW_OK ? read_all(change, run, states, message, &sizes) : status;
     return status == TW_OK || status == TW_ERR_NO_MEMORY ? status : TW_ERR_FORMAT;
 }

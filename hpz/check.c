@@ -124,12 +124,8 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
     for (size_t t = 0; t < n_stamps(hpz) && status == TW_OK; t++) {
         status = stamp(hpz, t, &stamps[(size_t)hpz->rank * n_stamps(hpz) + t]);
     }
-    if (status == TW_OK) {
-        status = gather_stamps(hpz, stamps);
-    }
-    if (status == TW_OK) {
-        status = check_compare(hpz, stamps, version);
-    }
+    status = status == TW_OK ? gather_stamps(hpz, stamps) : status;
+    status = status == TW_OK ? check_compare(hpz, stamps, version) : status;
     free(stamps);
     return status;
 }

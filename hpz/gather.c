@@ -198,9 +198,7 @@ static tw_status_t gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
     gather->begin_sec = begin;
     gather->done = (tw_hpz_gathered_t){0};
     tw_status_t status = gather_encode(gather, lossless);
-    if (status == TW_OK) {
-        status = post_record(keeper, gather);
-    }
+    status = status == TW_OK ? post_record(keeper, gather) : status;
     if (status != TW_OK) {
         tw_hpz_gather_free(gather);
         return status;

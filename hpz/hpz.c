@@ -41,9 +41,7 @@ static tw_status_t hpz_create(tw_hpz_t *hpz)
 {
     tw_status_t status = tw_hpz_places_find(hpz);
 
-    if (status == TW_OK) {
-        status = tw_config_init(&tw_hpz_config_table, &hpz->options);
-    }
+    status = status == TW_OK ? tw_config_init(&tw_hpz_config_table, &hpz->options) : status;
     if (status == TW_OK) {
         status = tw_hpz_layout_create(hpz->params.tensors, hpz->params.n_tensors, hpz->n_nodes,
                                       hpz->ranks_per_node, &hpz->layout);
@@ -71,9 +69,7 @@ tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
     hpz->partial = TW_HPZ_NO_UNIT;
     STAILQ_INIT(&hpz->queue);
     tw_status_t status = copy_tensors(hpz);
-    if (status == TW_OK) {
-        status = hpz_create(hpz);
-    }
+    status = status == TW_OK ? hpz_create(hpz) : status;
     if (status != TW_OK) {
         tw_hpz_destroy(hpz);
         return status;

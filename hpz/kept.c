@@ -88,9 +88,7 @@ static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
                kept->name, keeper->world);
     offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};
     tw_status_t status = kept_exchange(keeper, offers);
-    if (status == TW_OK) {
-        status = kept_look_at(keeper, kept->name, offers, refusing);
-    }
+    status = status == TW_OK ? kept_look_at(keeper, kept->name, offers, refusing) : status;
     free(offers);
     return status;
 }
@@ -107,9 +105,7 @@ static tw_status_t kept_make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t
     kept->keeper = keeper;
     kept->id = hash_of(params);
     tw_status_t status = tw_hpz_form_init(&kept->form, params);
-    if (status == TW_OK) {
-        status = tw_hpz_round_create(params, &kept->round);
-    }
+    status = status == TW_OK ? tw_hpz_round_create(params, &kept->round) : status;
     if (status != TW_OK) {
         kept_free(kept);
         return status;

@@ -100,11 +100,7 @@ tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz)
 {
     tw_status_t status = make_group(hpz, 1, &hpz->in_node);
 
-    if (status == TW_OK) {
-        status = make_group(hpz, 0, &hpz->rail);
-    }
-    if (status == TW_OK) {
-        status = make_group(hpz, 0, &hpz->rail_lengths);
-    }
+    status = status == TW_OK ? make_group(hpz, 0, &hpz->rail) : status;
+    status = status == TW_OK ? make_group(hpz, 0, &hpz->rail_lengths) : status;
     return status;
 }

@@ -120,9 +120,7 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz)
 {
     tw_status_t status = make_codecs(hpz);
 
-    if (status == TW_OK) {
-        status = take_replicas(hpz);
-    }
+    status = status == TW_OK ? take_replicas(hpz) : status;
     for (int u = 0; u < hpz->n_units && hpz->params.lag_bound > 0 && status == TW_OK; u++) {
         status = make_last(hpz, u);
     }

@@ -161,9 +161,7 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
     uint64_t bytes;
     tw_status_t status = tw_coll_planned_inter_node_bytes(rail, args, &bytes);
 
-    if (status == TW_OK) {
-        status = tw_coll_post(rail, args, request);
-    }
+    status = status == TW_OK ? tw_coll_post(rail, args, request) : status;
     if (status == TW_OK) {
         hpz->counters.planned_inter_node_bytes += bytes;
     }
@@ -227,9 +225,7 @@ static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
     tw_status_t status = look_for_lengths(transfer, wait);
 
-    if (status == TW_OK) {
-        status = post_payload(hpz, transfer);
-    }
+    status = status == TW_OK ? post_payload(hpz, transfer) : status;
     if (status == TW_OK) {
         STAILQ_REMOVE_HEAD(&hpz->queue, in_queue);
     }
@@ -332,9 +328,7 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     size_t bytes;
     TW_TRY(transfer_create(hpz, unit, tw_hpz_sync_slice(hpz, unit, sync->begun), &transfer));
     tw_status_t status = tw_hpz_settle(hpz, tw_hpz_message_encode(hpz, transfer, &bytes));
-    if (status == TW_OK) {
-        status = settle_lengths(hpz, transfer, bytes);
-    }
+    status = status == TW_OK ? settle_lengths(hpz, transfer, bytes) : status;
     if (status != TW_OK) {
         transfer_free(hpz, transfer);
         return status;

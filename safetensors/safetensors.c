@@ -90,10 +90,9 @@ static tw_status_t parse_shape(const tw_safetensors_t *file, const json_t *entry
                                tw_safetensors_tensor_t *tensor)
 {
     const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape) || json_array_size(shape) > TW_SAFETENSORS_MAX_DIMS) {
-        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': shape is not an array of at most %d dimensions",
-                       file->label, tensor->name, TW_SAFETENSORS_MAX_DIMS);
-    }
+    TW_FAIL_IF(!json_is_array(shape) || json_array_size(shape) > TW_SAFETENSORS_MAX_DIMS, TW_ERR_FORMAT,
+               "%s: tensor '%s': shape is not an array of at most %d dimensions", file->label, tensor->name,
+               TW_SAFETENSORS_MAX_DIMS);
     tensor->n_dims = (int)json_array_size(shape);
     tensor->n_elems = 1;
     for (int d = 0; d < tensor->n_dims; d++) {
@@ -120,11 +119,10 @@ static tw_status_t parse_offsets(const tw_safetensors_t *file, const json_t *ent
                "%s: tensor '%s': data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
                file->label, tensor->name, (long long)begin, (long long)end, file->data_bytes);
     size_t bytes, packed = dtype->packed ? dtype->packed : 1;
-    if (__builtin_mul_overflow(tensor->n_elems / packed, dtype->bytes, &bytes) ||
-        tensor->n_elems % packed != 0 || bytes != (size_t)(end - begin)) {
-        return tw_fail(TW_ERR_FORMAT, "%s: tensor '%s': %zu elements of %s do not fill its %lld bytes",
-                       file->label, tensor->name, tensor->n_elems, tensor->dtype, (long long)(end - begin));
-    }
+    TW_FAIL_IF(__builtin_mul_overflow(tensor->n_elems / packed, dtype->bytes, &bytes) ||
+                   tensor->n_elems % packed != 0 || bytes != (size_t)(end - begin),
+               TW_ERR_FORMAT, "%s: tensor '%s': %zu elements of %s do not fill its %lld bytes", file->label,
+               tensor->name, tensor->n_elems, tensor->dtype, (long long)(end - begin));
     tensor->bytes = bytes;
     tensor->data = file->data + begin;
     return TW_OK;
@@ -200,14 +198,12 @@ static tw_status_t parse_header(tw_safetensors_t *file, const unsigned char *byt
                file->label, n_bytes);
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     header_bytes = le64toh(header_bytes);
-    if (header_bytes > HEADER_MAX_BYTES) {
-        return tw_fail(TW_ERR_FORMAT, "%s: not a safetensors file: a header of %llu bytes", file->label,
-                       (unsigned long long)header_bytes);
-    }
-    if (header_bytes > n_bytes - LENGTH_BYTES) {
-        return tw_fail(TW_ERR_TRUNCATED, "%s: the header's %llu bytes are not all there", file->label,
-                       (unsigned long long)header_bytes);
-    }
+    TW_FAIL_IF(header_bytes > HEADER_MAX_BYTES, TW_ERR_FORMAT,
+               "%s: not a safetensors file: a header of %llu bytes", file->label,
+               (unsigned long long)header_bytes);
+    TW_FAIL_IF(header_bytes > n_bytes - LENGTH_BYTES, TW_ERR_TRUNCATED,
+               "%s: the header's %llu bytes are not all there", file->label,
+               (unsigned long long)header_bytes);
     json_error_t error;
     file->header =
         json_loadb((const char *)bytes + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);

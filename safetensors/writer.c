@@ -42,16 +42,14 @@ static const char *dtype_of(tw_type_t type)
 
 static tw_status_t spec_bytes(const char *path, const tw_safetensors_spec_t *spec, size_t *bytes)
 {
-    if (!dtype_of(spec->type) || spec->n_dims < 0 || spec->n_dims > TW_SAFETENSORS_MAX_DIMS) {
-        return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': type %d or its %d dimensions cannot be written",
-                       path, spec->name, (int)spec->type, spec->n_dims);
-    }
+    TW_FAIL_IF(!dtype_of(spec->type) || spec->n_dims < 0 || spec->n_dims > TW_SAFETENSORS_MAX_DIMS,
+               TW_ERR_INVALID, "%s: tensor '%s': type %d or its %d dimensions cannot be written", path,
+               spec->name, (int)spec->type, spec->n_dims);
     *bytes = tw_type_bytes(spec->type);
     for (int d = 0; d < spec->n_dims; d++) {
         *bytes = tw_size_mul(*bytes, spec->dims[d]);
-        if (*bytes > TW_MEMORY_BYTES_MAX || spec->dims[d] > TW_MEMORY_BYTES_MAX) {
-            return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': too many elements", path, spec->name);
-        }
+        TW_FAIL_IF(*bytes > TW_MEMORY_BYTES_MAX || spec->dims[d] > TW_MEMORY_BYTES_MAX, TW_ERR_INVALID,
+                   "%s: tensor '%s': too many elements", path, spec->name);
     }
     return TW_OK;
 }
@@ -72,9 +70,8 @@ static tw_status_t add_tensor(const char *path, json_t *header, const tw_safeten
     TW_TRY(spec_bytes(path, spec, &bytes));
     TW_FAIL_IF(tw_size_add(*offset, bytes) > TW_MEMORY_BYTES_MAX, TW_ERR_INVALID,
                "%s: tensor '%s': with those before it, too many elements", path, spec->name);
-    if (json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0) {
-        return tw_fail(TW_ERR_INVALID, "%s: tensor '%s': this name is taken", path, spec->name);
-    }
+    TW_FAIL_IF(json_object_get(header, spec->name) || strcmp(spec->name, METADATA_KEY) == 0, TW_ERR_INVALID,
+               "%s: tensor '%s': this name is taken", path, spec->name);
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_of(spec->type), "shape", shape_of(spec),
                               "data_offsets", (json_int_t)*offset, (json_int_t)(*offset + bytes));
     TW_FAIL_IF(json_object_set_new(header, spec->name, entry) != 0, TW_ERR_INVALID,
@@ -146,9 +143,7 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
     tw_safetensors_writer_t *writer = calloc(1, sizeof(*writer));
     tw_status_t status =
         writer ? make_header(path, specs, n_specs, metadata, &header, &writer->data_bytes) : no_memory(path);
-    if (status == TW_OK) {
-        status = open_temporary(writer, path);
-    }
+    status = status == TW_OK ? open_temporary(writer, path) : status;
     if (status != TW_OK) {
         goto err_writer;
     }
@@ -165,10 +160,9 @@ err_writer:
 
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes)
 {
-    if (bytes > writer->data_bytes - writer->written) {
-        return tw_fail(TW_ERR_INVALID, "%s: %zu bytes more than its tensors have", writer->path,
-                       bytes - (writer->data_bytes - writer->written));
-    }
+    TW_FAIL_IF(bytes > writer->data_bytes - writer->written, TW_ERR_INVALID,
+               "%s: %zu bytes more than its tensors have", writer->path,
+               bytes - (writer->data_bytes - writer->written));
     if (bytes > 0 && fwrite(data, 1, bytes, writer->out) != bytes) {
         return io_error(writer->temporary, "write it");
     }
@@ -194,10 +188,9 @@ static tw_status_t sync_folder(const char *path)
 
 static tw_status_t close_file(tw_safetensors_writer_t *writer)
 {
-    if (writer->written != writer->data_bytes) {
-        return tw_fail(TW_ERR_INVALID, "%s: %zu of its %zu bytes were never written", writer->path,
-                       writer->data_bytes - writer->written, writer->data_bytes);
-    }
+    TW_FAIL_IF(writer->written != writer->data_bytes, TW_ERR_INVALID,
+               "%s: %zu of its %zu bytes were never written", writer->path,
+               writer->data_bytes - writer->written, writer->data_bytes);
     if (fflush(writer->out) != 0 || ferror(writer->out) || fsync(fileno(writer->out)) != 0) {
         return io_error(writer->temporary, "bring it to the disk");
     }

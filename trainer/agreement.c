@@ -103,9 +103,7 @@ tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines)
     digest_t *all = tw_agree_alloc(coll, sizeof(*all));
     size_t most = 1;
     tw_status_t status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
-    if (status == TW_OK) {
-        status = agreement_compare(all, tw_coll_size(coll), &most);
-    }
+    status = status == TW_OK ? agreement_compare(all, tw_coll_size(coll), &most) : status;
     free(all);
     return status == TW_ERR_MISMATCH ? exchange_lines(coll, lines, most) : status;
 }

@@ -48,9 +48,8 @@ static tw_status_t write_copy(FILE *in, const char *to)
 static tw_status_t copy_file(const char *from, const char *folder, const char *name)
 {
     char to[PATH_BYTES];
-    if (snprintf(to, sizeof(to), "%s/%s", folder, name) >= (int)sizeof(to)) {
-        return tw_fail(TW_ERR_INVALID, "%s/%s: the name is too long", folder, name);
-    }
+    TW_FAIL_IF(snprintf(to, sizeof(to), "%s/%s", folder, name) >= (int)sizeof(to), TW_ERR_INVALID,
+               "%s/%s: the name is too long", folder, name);
     FILE *in = fopen(from, "re");
     if (!in) {
         return tw_input_failed(from, "read it");

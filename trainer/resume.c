@@ -155,9 +155,7 @@ static tw_status_t begin_with_weights(tw_persist_t *persist)
     tw_attempt_begin(&attempt, persist->own, "begin with model.init_from");
     tw_status_t status = tw_weights_open(persist->options->init_from, persist->model, &weights);
     status = tw_attempt_end(&attempt, status);
-    if (status == TW_OK) {
-        status = agree_weights(persist, weights);
-    }
+    status = status == TW_OK ? agree_weights(persist, weights) : status;
     if (status == TW_OK && tw_coll_rank(persist->own) == 0) {
         tw_weights_say_left(persist->options->init_from, weights);
     }

@@ -50,12 +50,8 @@ static tw_status_t gpu_capture(gpu_t *gpu, tw_status_t (*run)(gpu_t *, size_t), 
         status = run(gpu, set);
     }
     ended = CUDA_TRY(cudaStreamEndCapture(gpu->stream, &graph));
-    if (status == TW_OK) {
-        status = ended;
-    }
-    if (status == TW_OK) {
-        status = CUDA_TRY(cudaGraphInstantiateWithFlags(exec, graph, 0));
-    }
+    status = status == TW_OK ? ended : status;
+    status = status == TW_OK ? CUDA_TRY(cudaGraphInstantiateWithFlags(exec, graph, 0)) : status;
     if (graph) {
         cudaGraphDestroy(graph);
     }
@@ -147,12 +143,8 @@ tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result)
 {
     gpu_t gpu = {0};
     tw_status_t status = gpu_set_up(&gpu, c);
-    if (status == TW_OK) {
-        status = gpu_time(&gpu, gpu_run_op, &result->op_sec);
-    }
-    if (status == TW_OK) {
-        status = gpu_time(&gpu, gpu_run_copy, &result->copy_sec);
-    }
+    status = status == TW_OK ? gpu_time(&gpu, gpu_run_op, &result->op_sec) : status;
+    status = status == TW_OK ? gpu_time(&gpu, gpu_run_copy, &result->copy_sec) : status;
     result->moved_bytes = gpu.rig.at.moved;
     gpu_clean_up(&gpu);
     return status;

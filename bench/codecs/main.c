@@ -253,9 +253,7 @@ int main(int argc, char **argv)
     bench_t bench = {.options = &options};
     cb_options_parse(program_invocation_short_name, argc, argv, &options);
     tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &bench.json);
-    if (status == TW_OK) {
-        status = codecs_run(&bench);
-    }
+    status = status == TW_OK ? codecs_run(&bench) : status;
     status = bench_json_close(options.json, bench.json, status);
     return status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

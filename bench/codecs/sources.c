@@ -176,9 +176,7 @@ static tw_status_t read_file(const cb_options_t *options, cb_set_t *sets)
     tw_safetensors_t *file;
     TW_TRY(tw_safetensors_open(options->file, &file));
     tw_status_t status = cb_set_init(sets, options->file, tw_safetensors_count(file));
-    if (status == TW_OK) {
-        status = copy_tensors(file, sets);
-    }
+    status = status == TW_OK ? copy_tensors(file, sets) : status;
     tw_safetensors_close(file);
     return status;
 }

@@ -176,18 +176,10 @@ tw_status_t cb_train(const cb_options_t *options, cb_set_t *sets)
             train_update(&t, step);
         }
     }
-    if (status == TW_OK) {
-        status = train_give(&t, "gradients", TW_TYPE_BF16, t.grads, &sets[0]);
-    }
-    if (status == TW_OK) {
-        status = train_give(&t, "weights", TW_TYPE_BF16, t.master, &sets[1]);
-    }
-    if (status == TW_OK) {
-        status = train_give(&t, "fp32", TW_TYPE_FP32, t.grads, &sets[2]);
-    }
-    if (status == TW_OK) {
-        status = train_give_sums(&t, options->steps, sets + 3);
-    }
+    status = status == TW_OK ? train_give(&t, "gradients", TW_TYPE_BF16, t.grads, &sets[0]) : status;
+    status = status == TW_OK ? train_give(&t, "weights", TW_TYPE_BF16, t.master, &sets[1]) : status;
+    status = status == TW_OK ? train_give(&t, "fp32", TW_TYPE_FP32, t.grads, &sets[2]) : status;
+    status = status == TW_OK ? train_give_sums(&t, options->steps, sets + 3) : status;
     train_cleanup(&t);
     return status;
 }

@@ -329,12 +329,8 @@ tw_status_t cb_trip(const cb_options_t *options, const cb_set_t *set, const tw_q
 {
     trip_t trip = {.set = set, .codec = *codec};
     tw_status_t status = trip_open(&trip, row);
-    if (status == TW_OK) {
-        status = trip_alloc(&trip, row);
-    }
-    if (status == TW_OK) {
-        status = trip_measure(&trip, options->seconds, row, decode_sec);
-    }
+    status = status == TW_OK ? trip_alloc(&trip, row) : status;
+    status = status == TW_OK ? trip_measure(&trip, options->seconds, row, decode_sec) : status;
     tw_buffer_free(trip.encoded);
     tw_buffer_free(trip.decoded);
     tw_buffer_free(trip.states);

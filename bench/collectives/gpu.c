@@ -132,9 +132,7 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
     tw_status_t status = seats ? bench_gather(rank->coll, &own, sizeof(own), seats)
                                : tw_bench_no_memory(rank, (size_t)rank->world * sizeof(*seats));
     tw_status_t found = status == TW_OK ? take_gpu(rank, seats, &own) : status;
-    if (status == TW_OK) {
-        status = bench_gather(rank->coll, &own, sizeof(own), seats);
-    }
+    status = status == TW_OK ? bench_gather(rank->coll, &own, sizeof(own), seats) : status;
     *most = 0;
     for (int a = 0; a < rank->world && status == TW_OK; a++) {
         int n = 0;
@@ -206,9 +204,7 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
     }
     tw_status_t status = coll_check(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking),
                                     "cudaStreamCreateWithFlags");
-    if (status == TW_OK) {
-        status = tw_coll_create(&params, &rank->measured);
-    }
+    status = status == TW_OK ? tw_coll_create(&params, &rank->measured) : status;
     if (status != TW_OK) {
         tw_bench_gpu_destroy(gpu);
         return status;

@@ -247,9 +247,7 @@ tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_
     run_t run;
     size_t n_modes = rank->options->n_modes;
     tw_status_t status = tw_bench_run_init(&run, rank, bytes);
-    if (status == TW_OK) {
-        status = run_iterations(&run, budget_sec);
-    }
+    status = status == TW_OK ? run_iterations(&run, budget_sec) : status;
     for (size_t i = 0; i < n_modes && status == TW_OK; i++) {
         status = tw_bench_make_row(&run, &run.modes[i], &rows[i]);
     }

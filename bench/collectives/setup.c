@@ -199,9 +199,7 @@ tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes)
         run->n_segments = tw_bench_data_count(run->data);
         status = run_init_buffers(run);
     }
-    if (status == TW_OK) {
-        status = run_init_bursts(run);
-    }
+    status = status == TW_OK ? run_init_bursts(run) : status;
     if (status == TW_OK && rank->gpu) {
         tw_bench_tensors_t tensors = {run->src,       run->dst,      run->src_bytes,
                                       run->dst_bytes, run->segments, run->n_segments};

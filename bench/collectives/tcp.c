@@ -28,9 +28,7 @@ tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps)
     if (status == TW_OK && rank->rank == 0) {
         own = bench_iperf_run();
     }
-    if (status == TW_OK) {
-        status = bench_most(rank->coll, own, bps);
-    }
+    status = status == TW_OK ? bench_most(rank->coll, own, bps) : status;
     bench_iperf_end(server);
     return status;
 }

@@ -59,15 +59,11 @@ static int collnet_run_rank(const collnet_options_t *options)
     int n_bad = 0;
     tw_status_t status = collnet_rank_init(&rank, options);
 
-    if (status == TW_OK) {
-        status = collnet_ways_connect(&rank);
-    }
+    status = status == TW_OK ? collnet_ways_connect(&rank) : status;
     if (status == TW_OK && rank.rank == 0) {
         status = bench_json_open(options->json, BENCH_JSON_APPEND, &json);
     }
-    if (status == TW_OK) {
-        status = measure_all(&rank);
-    }
+    status = status == TW_OK ? measure_all(&rank) : status;
     if (status == TW_OK && rank.rank == 0) {
         n_bad = collnet_print_lines(&rank, json);
     }

@@ -46,9 +46,8 @@ tw_status_t collnet_rank_init(collnet_rank_t *rank, const collnet_options_t *opt
     rank->send = malloc(n * sizeof(*rank->send));
     rank->recv = malloc(n * sizeof(*rank->recv));
     rank->sum = malloc(n * sizeof(*rank->sum));
-    if (!rank->input || !rank->send || !rank->recv || !rank->sum) {
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu elements", rank->rank, n);
-    }
+    TW_FAIL_IF(!rank->input || !rank->send || !rank->recv || !rank->sum, TW_ERR_NO_MEMORY,
+               "rank %d: out of memory for %zu elements", rank->rank, n);
     rank_fill(rank);
     return TW_OK;
 }

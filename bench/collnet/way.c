@@ -37,9 +37,8 @@ static tw_status_t way_connect(collnet_rank_t *rank, collnet_way_t *way)
     char own[TW_NCCL_HANDLE_BYTES], all[COLLNET_RANKS_MAX * TW_NCCL_HANDLE_BYTES];
     void *listener, *handles[COLLNET_RANKS_MAX];
 
-    if (setenv("TW_ALLREDUCE_CODEC", tw_quant_row_get(way->codec.kind)->name, 1) != 0) {
-        return tw_fail(TW_ERR_NO_MEMORY, "setenv: %s", strerror(errno));
-    }
+    TW_FAIL_IF(setenv("TW_ALLREDUCE_CODEC", tw_quant_row_get(way->codec.kind)->name, 1) != 0,
+               TW_ERR_NO_MEMORY, "setenv: %s", strerror(errno));
     PLUGIN("init", net->init(&way->context, 1, NULL));
     PLUGIN("listen", net->listen(way->context, 0, own, &listener));
     TW_TRY(bench_gather(rank->coll, own, sizeof(own), all));

@@ -93,9 +93,7 @@ int tw_fault_rank_main(const tw_fault_plan_t *plan, int fd)
         life.injector = tw_fault_injector_create(plan, life.job.rank, fd);
         status = life.injector ? faults_join(&life) : TW_ERR_NO_MEMORY;
     }
-    if (status == TW_OK) {
-        status = operate(&life);
-    }
+    status = status == TW_OK ? operate(&life) : status;
     int failed = life.transport ? tw_transport_failed_rank(life.transport) : -1;
     life.named = life.transport ? (failed >= 0 ? (uint64_t)1 << failed : 0) : heard;
     faults_leave(&life, status);

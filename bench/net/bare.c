@@ -128,9 +128,7 @@ tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, doubl
 
     TW_FAIL_IF(!data, TW_ERR_NO_MEMORY, "bench: out of memory for messages of %zu bytes", row->bytes);
     tw_status_t status = measure_latency(end, fd, data, row, net_n_trips(n));
-    if (!status) {
-        status = measure_bandwidth(end, fd, data, row, n);
-    }
+    status = status ? status : measure_bandwidth(end, fd, data, row, n);
     tw_buffer_free(data);
     return status;
 }

@@ -436,9 +436,7 @@ static tw_status_t measure_tcp(const net_end_t *end, double *bps)
     if (!status && !end->rank) {
         own = bench_iperf_run();
     }
-    if (!status) {
-        status = net_end_swap(end, own, &other);
-    }
+    status = status ? status : net_end_swap(end, own, &other);
     bench_iperf_end(server);
     *bps = end->rank ? other : own;
     return status;
@@ -452,9 +450,7 @@ static int run_end(const options_t *options)
     if (!status) {
         status = bench_json_open(our_end(&run)->rank ? NULL : options->json, BENCH_JSON_APPEND, &run.json);
     }
-    if (!status) {
-        status = measure_tcp(our_end(&run), &run.tcp_bps);
-    }
+    status = status ? status : measure_tcp(our_end(&run), &run.tcp_bps);
     if (!status) {
         print_head(&run);
         status = measure_all(&run);

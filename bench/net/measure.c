@@ -40,9 +40,8 @@ static tw_status_t lane_reserve(lane_t *lane, int n)
             continue;
         }
         lane->buffer[i] = tw_buffer_alloc_zero(lane->bytes + sizeof(int));
-        if (!lane->buffer[i]) {
-            return tw_fail(TW_ERR_NO_MEMORY, "bench: out of memory for messages of %zu bytes", lane->bytes);
-        }
+        TW_FAIL_IF(!lane->buffer[i], TW_ERR_NO_MEMORY, "bench: out of memory for messages of %zu bytes",
+                   lane->bytes);
     }
     return TW_OK;
 }
@@ -174,13 +173,9 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
         status = lane_reserve(&lanes[i], n);
         lane_start(&lanes[i], n);
     }
-    if (!status) {
-        status = net_end_meet(end);
-    }
+    status = status ? status : net_end_meet(end);
     const double start = tw_time_sec();
-    if (!status) {
-        status = lanes_run(lanes, n_lanes);
-    }
+    status = status ? status : lanes_run(lanes, n_lanes);
     if (!status) {
         own = (double)row->bytes * n * row->connections / (tw_time_sec() - start) * 1e-9;
         status = net_end_swap(end, own, &other);
@@ -217,12 +212,8 @@ static tw_status_t net_measure_measure(net_end_t *end, lane_t *lanes, net_row_t 
     lane_t *out = lanes, *in = lanes + row->connections;
 
     tw_status_t status = lane_reserve(out, 1);
-    if (!status) {
-        status = lane_reserve(in, 1);
-    }
-    if (!status) {
-        status = measure_latency(end, out, in, net_n_trips(n), &row->latency_us);
-    }
+    status = status ? status : lane_reserve(in, 1);
+    status = status ? status : measure_latency(end, out, in, net_n_trips(n), &row->latency_us);
     if (status) {
         return status;
     }
@@ -251,9 +242,7 @@ tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double l
         ok = ok && lanes[i].ok;
         lane_cleanup(&lanes[i]);
     }
-    if (!status) {
-        status = net_end_swap(end, ok, &other);
-    }
+    status = status ? status : net_end_swap(end, ok, &other);
     row->ok = !status && ok && other;
     return status;
 }

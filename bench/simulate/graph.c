@@ -248,9 +248,8 @@ static tw_status_t sim_graph_make_room(maker_t *m)
         m->encoded = malloc(n * sizeof(*m->encoded));
         m->form = malloc(n);
     }
-    if (m->flow.status != TW_OK || !m->made || !m->encoded || !m->form) {
-        return tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
-    }
+    TW_FAIL_IF(m->flow.status != TW_OK || !m->made || !m->encoded || !m->form, TW_ERR_NO_MEMORY,
+               "simulate: out of memory");
     memset(m->made, 0, n * sizeof(*m->made));
     memset(m->encoded, 0, n * sizeof(*m->encoded));
     memset(m->form, TW_FORM_PLAIN, n);

@@ -270,9 +270,7 @@ static int check_box(const sim_options_t *o, char **argv)
         return sim_box_run(&o->cluster, argv);
     }
     tw_status_t status = sim_box_init(&box);
-    if (status == TW_OK) {
-        status = check_ranks(o, &box);
-    }
+    status = status == TW_OK ? check_ranks(o, &box) : status;
     if (status == TW_OK) {
         status = bench_json_open(box.rank == 0 ? o->json : NULL, BENCH_JSON_ANEW, &own.out);
     }
@@ -345,9 +343,7 @@ int main(int argc, char **argv)
     if (status == TW_OK && options.check_box) {
         return check_box(&options, argv);
     }
-    if (status == TW_OK) {
-        status = bench_json_open(options.json, BENCH_JSON_ANEW, &options.out);
-    }
+    status = status == TW_OK ? bench_json_open(options.json, BENCH_JSON_ANEW, &options.out) : status;
     if (status == TW_OK) {
         status = run_ops(&options);
         status = bench_json_close(options.json, options.out, status);

@@ -48,9 +48,8 @@ static tw_status_t zero_start(const bench_t *bench, const tw_trainer_set_t *set,
                                         .link_bps = bench->options.link_bps,
                                         .argv = argv};
     tw_status_t status = tw_cluster_run_self(&params, &exit_code);
-    if (status == TW_OK && exit_code != 0) {
-        return tw_fail(TW_ERR_INTERNAL, "%s, seed %" PRId64 ": ended with %d", set->name, seed, exit_code);
-    }
+    TW_FAIL_IF(status == TW_OK && exit_code != 0, TW_ERR_INTERNAL, "%s, seed %" PRId64 ": ended with %d",
+               set->name, seed, exit_code);
     return status;
 }
 
@@ -154,9 +153,7 @@ static int run_bench(bench_t *bench)
     if (options->metrics) {
         (void)unlink(options->metrics); /* runs append to it */
     }
-    if (status == TW_OK) {
-        status = make_out(bench);
-    }
+    status = status == TW_OK ? make_out(bench) : status;
     if (status != TW_OK) {
         return 1;
     }

@@ -171,9 +171,7 @@ int zero_rank_run(const zero_options_t *options)
         XXH64_reset(run.hash, 0);
         status = tw_coll_rank(coll) == 0 ? open_metrics(&run) : TW_OK;
     }
-    if (status == TW_OK) {
-        status = train(&run, coll, &result);
-    }
+    status = status == TW_OK ? train(&run, coll, &result) : status;
     if (status == TW_OK && tw_coll_rank(coll) == 0) {
         const zero_row_t row = row_of(&run, &result);
         status = zero_row_write(options->child_out, &row);

@@ -64,9 +64,8 @@ tw_status_t zero_row_write(const char *path, const zero_row_t *row)
 {
     FILE *file = fopen(path, "we");
     int written = file && fwrite(row, sizeof(*row), 1, file) == 1;
-    if (!file || fclose(file) != 0 || !written) {
-        return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-    }
+    TW_FAIL_IF(!file || fclose(file) != 0 || !written, TW_ERR_IO, "%s: cannot write: %s", path,
+               strerror(errno));
     return TW_OK;
 }
 

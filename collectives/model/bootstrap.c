@@ -126,9 +126,7 @@ tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
             wish |= wishes[i];
         }
     }
-    if (status == TW_OK) {
-        status = tw_bootstrap_broadcast(boot, &wish, 1);
-    }
+    status = status == TW_OK ? tw_bootstrap_broadcast(boot, &wish, 1) : status;
     *flag = wish != 0;
     return status;
 }

@@ -122,9 +122,7 @@ static tw_status_t run_streams(burst_t *burst)
         }
     }
     for (int i = 0; i < burst->n_streams; i++) {
-        if (status == TW_OK) {
-            status = tw_bootstrap_wait(boot, burst->streams[i].acks, WINDOW);
-        }
+        status = status == TW_OK ? tw_bootstrap_wait(boot, burst->streams[i].acks, WINDOW) : status;
     }
     for (int i = 0; i < burst->n_streams; i++) {
         tw_bootstrap_cancel(boot, burst->streams[i].acks, WINDOW);
@@ -152,9 +150,7 @@ static tw_status_t links_exchange(burst_t *burst)
         streams[1 + i].member = link->from[i];
     }
     tw_status_t status = tw_bootstrap_any(link->boot, &flag);
-    if (status == TW_OK) {
-        status = run_streams(burst);
-    }
+    status = status == TW_OK ? run_streams(burst) : status;
     tw_buffer_free(burst->buffer);
     return status;
 }

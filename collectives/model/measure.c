@@ -95,12 +95,8 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
     TW_FAIL_IF(!m, TW_ERR_NO_MEMORY, "out of memory measuring the cost model");
     m->boot = boot;
     tw_status_t status = tw_measure_link_init(&m->inter, boot, 1);
-    if (status == TW_OK) {
-        status = tw_measure_link_init(&m->node, boot, 0);
-    }
-    if (status == TW_OK) {
-        status = measure_rounds(m);
-    }
+    status = status == TW_OK ? tw_measure_link_init(&m->node, boot, 0) : status;
+    status = status == TW_OK ? measure_rounds(m) : status;
     if (status == TW_OK) {
         summarize(&m->readings, &mine);
         status = measure_agree(boot, &mine, model);

@@ -185,9 +185,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     }
     measure_plain(plain, work, out);
     status = measure_all_blocks(plain, work, out);
-    if (status == TW_OK) {
-        status = measure_all_messages(plain, work, out);
-    }
+    status = status == TW_OK ? measure_all_messages(plain, work, out) : status;
 err_buffers:
     tw_buffer_free(work);
     tw_buffer_free(plain);

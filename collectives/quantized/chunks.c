@@ -148,9 +148,7 @@ static tw_status_t cut_shard(cutter_t *cut, int rank)
     for (size_t k = 0; k < grid->n_codecs && status == TW_OK; k++) {
         status = cut_codec(cut, rank, (int)k, cut->args->inner_codec);
     }
-    if (status == TW_OK) {
-        status = cut_codec(cut, rank, TW_GRID_PLAIN, NULL);
-    }
+    status = status == TW_OK ? cut_codec(cut, rank, TW_GRID_PLAIN, NULL) : status;
     shard->n_chunks = grid->n_chunks - shard->first_chunk;
     if (shard->n_chunks > grid->shard_chunks) {
         grid->shard_chunks = shard->n_chunks;

@@ -36,9 +36,7 @@ static tw_status_t read_environment(tw_ip_policy_t *policy)
     policy->min_bytes = options.min_bytes;
     policy->report_sec = options.report_sec;
     tw_status_t status = parse_side(options.gathers, &policy->gathers);
-    if (status == TW_OK) {
-        status = parse_side(options.sums, &policy->sums);
-    }
+    status = status == TW_OK ? parse_side(options.sums, &policy->sums) : status;
     tw_ip_options_cleanup(&options);
     return status;
 }

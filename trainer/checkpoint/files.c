@@ -23,9 +23,8 @@ tw_status_t tw_checkpoint_path(char *path, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(path, TW_CHECKPOINT_PATH_BYTES, format, args);
     va_end(args);
-    if (length < 0 || length >= TW_CHECKPOINT_PATH_BYTES) {
-        return tw_fail(TW_ERR_INVALID, "checkpoint: the path %.60s... is too long", path);
-    }
+    TW_FAIL_IF(length < 0 || length >= TW_CHECKPOINT_PATH_BYTES, TW_ERR_INVALID,
+               "checkpoint: the path %.60s... is too long", path);
     return TW_OK;
 }
 

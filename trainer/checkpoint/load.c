@@ -102,10 +102,9 @@ static tw_status_t check_size(const char *path, uint64_t want)
 {
     struct stat info;
     TW_FAIL_IF(stat(path, &info) != 0, TW_ERR_NOT_FOUND, "%s: this shard is missing", path);
-    if ((uint64_t)info.st_size != want) {
-        return tw_fail(TW_ERR_TRUNCATED, "%s: this shard has %lld bytes, the manifest says %" PRIu64, path,
-                       (long long)info.st_size, want);
-    }
+    TW_FAIL_IF((uint64_t)info.st_size != want, TW_ERR_TRUNCATED,
+               "%s: this shard has %lld bytes, the manifest says %" PRIu64, path, (long long)info.st_size,
+               want);
     return TW_OK;
 }
 
@@ -132,12 +131,8 @@ static tw_status_t open_shard(tw_checkpoint_t *checkpoint, int rank)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
     tw_status_t status = shard_path(checkpoint, rank, path);
-    if (status == TW_OK) {
-        status = check_size(path, checkpoint->manifest.shards[rank].bytes);
-    }
-    if (status == TW_OK) {
-        status = tw_safetensors_open(path, &checkpoint->files[rank]);
-    }
+    status = status == TW_OK ? check_size(path, checkpoint->manifest.shards[rank].bytes) : status;
+    status = status == TW_OK ? tw_safetensors_open(path, &checkpoint->files[rank]) : status;
     return status == TW_OK ? add_ranges(checkpoint, path, rank) : status;
 }
 
@@ -191,9 +186,7 @@ tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_che
     TW_FAIL_IF(!checkpoint, TW_ERR_NO_MEMORY, "%s: out of memory", path);
     checkpoint->model = model;
     tw_status_t status = open_manifest(checkpoint, path);
-    if (status == TW_OK) {
-        status = open_shards(checkpoint);
-    }
+    status = status == TW_OK ? open_shards(checkpoint) : status;
     if (status != TW_OK) {
         tw_checkpoint_close(checkpoint);
         return status;
@@ -241,9 +234,7 @@ static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
     char path[TW_CHECKPOINT_PATH_BYTES];
     uint64_t checksum, bytes;
     tw_status_t status = shard_path(checkpoint, rank, path);
-    if (status == TW_OK) {
-        status = tw_checkpoint_checksum(path, &checksum, &bytes);
-    }
+    status = status == TW_OK ? tw_checkpoint_checksum(path, &checksum, &bytes) : status;
     if (status == TW_OK && checksum != checkpoint->manifest.shards[rank].checksum) {
         tw_error("%s: this shard is damaged: its checksum is %016" PRIx64 ", the manifest says %016" PRIx64,
                  path, checksum, checkpoint->manifest.shards[rank].checksum);

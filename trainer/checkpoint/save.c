@@ -97,9 +97,7 @@ static tw_status_t remove_unfinished(const char *folder)
     for (size_t i = 0; i < n_steps && status == TW_OK; i++) {
         tw_checkpoint_step_name(steps[i], name);
         status = tw_checkpoint_path(path, "%s/%s.tmp", folder, name);
-        if (status == TW_OK) {
-            status = tw_checkpoint_remove_folder(path);
-        }
+        status = status == TW_OK ? tw_checkpoint_remove_folder(path) : status;
     }
     free(steps);
     return status;
@@ -211,9 +209,7 @@ static tw_status_t write_manifest(const saving_t *saving)
         manifest.shards[rank] = (tw_manifest_shard_t){saving->all[rank].bytes, saving->all[rank].checksum};
     }
     tw_status_t status = tw_checkpoint_path(path, "%s/%s", saving->temporary, TW_CHECKPOINT_MANIFEST);
-    if (status == TW_OK) {
-        status = tw_manifest_write(path, &manifest, saving->save.model);
-    }
+    status = status == TW_OK ? tw_manifest_write(path, &manifest, saving->save.model) : status;
     tw_manifest_cleanup(&manifest);
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
@@ -238,9 +234,7 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];
     tw_checkpoint_step_name(step, name);
     tw_status_t status = tw_checkpoint_path(path, "%s/%s", folder, name);
-    if (status == TW_OK) {
-        status = tw_checkpoint_path(unfinished, "%s/%s.tmp", folder, name);
-    }
+    status = status == TW_OK ? tw_checkpoint_path(unfinished, "%s/%s.tmp", folder, name) : status;
     if (status == TW_OK && rename(path, unfinished) != 0) {
         status = tw_input_failed(path, "remove it");
     }

@@ -22,11 +22,10 @@ static tw_status_t check_piece(const char *path, const tw_model_t *model, const 
 {
     size_t n_tensors;
     const tw_model_tensor_t *tensors = tw_model_tensors(model, &n_tensors);
-    if (piece->tensor >= n_tensors || piece->first > tensors[piece->tensor].n_elems ||
-        piece->n_elems > tensors[piece->tensor].n_elems - piece->first) {
-        return tw_fail(TW_ERR_INVALID, "%s: elements %zu to %zu of tensor %zu are not the model's", path,
-                       piece->first, piece->first + piece->n_elems, piece->tensor);
-    }
+    TW_FAIL_IF(piece->tensor >= n_tensors || piece->first > tensors[piece->tensor].n_elems ||
+                   piece->n_elems > tensors[piece->tensor].n_elems - piece->first,
+               TW_ERR_INVALID, "%s: elements %zu to %zu of tensor %zu are not the model's", path,
+               piece->first, piece->first + piece->n_elems, piece->tensor);
     return TW_OK;
 }
 

@@ -236,12 +236,8 @@ tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weight
         return weights_no_memory(path);
     }
     tw_status_t status = open_files(weights, path);
-    if (status == TW_OK) {
-        status = find_tensors(path, model, weights);
-    }
-    if (status == TW_OK) {
-        status = check_head(path, model, weights);
-    }
+    status = status == TW_OK ? find_tensors(path, model, weights) : status;
+    status = status == TW_OK ? check_head(path, model, weights) : status;
     if (status != TW_OK) {
         tw_weights_close(weights);
         return status;

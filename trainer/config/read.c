@@ -136,9 +136,8 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
     default:
         return tw_fail(TW_ERR_CONFIG, "%s: %s: expected a number, a text, true or false", walk->source, key);
     }
-    if (length >= VALUE_BYTES) {
-        return tw_fail(TW_ERR_CONFIG, "%s: %s: longer than %d bytes", walk->source, key, VALUE_BYTES - 1);
-    }
+    TW_FAIL_IF(length >= VALUE_BYTES, TW_ERR_CONFIG, "%s: %s: longer than %d bytes", walk->source, key,
+               VALUE_BYTES - 1);
     return TW_OK;
 }
 
@@ -286,9 +285,8 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 {
     const char *equals = strchr(pair, '=');
     char key[KEY_BYTES];
-    if (!equals || equals == pair || equals - pair >= KEY_BYTES) {
-        return tw_fail(TW_ERR_CONFIG, "--set %s: expected key=value", pair);
-    }
+    TW_FAIL_IF(!equals || equals == pair || equals - pair >= KEY_BYTES, TW_ERR_CONFIG,
+               "--set %s: expected key=value", pair);
     snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
     if (*key != OWN_MARK) {
         return set_key(config, 0, key, equals + 1);

@@ -284,9 +284,8 @@ static tw_status_t encode_after_blanks(encoding_t *encoding, const stretch_t *st
     for (size_t at = 0; at < stretch->bytes; at += length) {
         int blank = is_blank(stretch->at + at, stretch->bytes - at);
         length = tw_data_character_bytes(stretch->at + at, stretch->bytes - at);
-        if (length == 0) {
-            return tw_fail(TW_ERR_FORMAT, "%s: not UTF-8 at byte %zu", encoding->label, stretch->first + at);
-        }
+        TW_FAIL_IF(length == 0, TW_ERR_FORMAT, "%s: not UTF-8 at byte %zu", encoding->label,
+                   stretch->first + at);
         if (blank && !was_blank) {
             TW_TRY(encode_characters(encoding, stretch->at + begin, at - begin, prefix && begin == 0));
             begin = at;

@@ -244,9 +244,7 @@ tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path)
         status = read_normalizer(bpe, path, normalizer);
         status = status == TW_OK ? read_pre_tokenizer(bpe, path, pre_tokenizer) : status;
     }
-    if (status == TW_OK) {
-        status = read_added(bpe, path, json_object_get(json, "added_tokens"));
-    }
+    status = status == TW_OK ? read_added(bpe, path, json_object_get(json, "added_tokens")) : status;
     json_decref(json);
     return status;
 }

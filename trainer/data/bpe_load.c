@@ -156,9 +156,7 @@ static tw_status_t read_merges(const char *path, const json_t *vocab, tw_bpe_t *
     FILE *file;
     TW_TRY(tw_input_open(path, &file));
     tw_status_t status = tw_merges_init(&bpe->merges, count_lines(file));
-    if (status == TW_OK) {
-        status = read_lines(path, file, vocab, bpe);
-    }
+    status = status == TW_OK ? read_lines(path, file, vocab, bpe) : status;
     fclose(file);
     return status;
 }
@@ -172,12 +170,8 @@ tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merge
     fclose(file);
     tw_status_t status =
         json_is_object(vocab) ? TW_OK : bad(vocab_path, "not a JSON object ", vocab ? "" : error.text);
-    if (status == TW_OK) {
-        status = tw_bpe_read_vocab(bpe, vocab_path, vocab);
-    }
-    if (status == TW_OK) {
-        status = read_merges(merges_path, vocab, bpe);
-    }
+    status = status == TW_OK ? tw_bpe_read_vocab(bpe, vocab_path, vocab) : status;
+    status = status == TW_OK ? read_merges(merges_path, vocab, bpe) : status;
     int32_t end_of_text = status == TW_OK ? id_of(vocab, END_OF_TEXT) : -1;
     if (end_of_text >= 0) {
         status = tw_bpe_add_token(bpe, vocab_path, END_OF_TEXT, (uint32_t)end_of_text);

@@ -77,9 +77,8 @@ static tw_status_t chats_add_bytes(chats_t *chats, int is_learned, const char *t
         chats->is_learned = is_learned;
         chats->held = open_memstream(&chats->text, &chats->bytes);
     }
-    if (!chats->held || fwrite(text, 1, bytes, chats->held) != bytes) {
-        return tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", chats->path);
-    }
+    TW_FAIL_IF(!chats->held || fwrite(text, 1, bytes, chats->held) != bytes, TW_ERR_NO_MEMORY,
+               "%s: out of memory", chats->path);
     return TW_OK;
 }
 

@@ -59,10 +59,9 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
     if (fstat(map->fd, &info) != 0) {
         return tw_input_failed(map->path, "look at it");
     }
-    if ((uint64_t)info.st_size < map->bytes) {
-        return tw_fail(TW_ERR_TRUNCATED, "%s: cut to %lld bytes since it was opened with %zu", map->path,
-                       (long long)info.st_size, map->bytes);
-    }
+    TW_FAIL_IF((uint64_t)info.st_size < map->bytes, TW_ERR_TRUNCATED,
+               "%s: cut to %lld bytes since it was opened with %zu", map->path, (long long)info.st_size,
+               map->bytes);
     return TW_OK;
 }
 
@@ -121,9 +120,9 @@ static tw_status_t temporary_folder(char *folder)
     snprintf(name, sizeof(name), "thinwire-%u", (unsigned)getuid());
     tw_status_t status = make_folders(base, (const char *const[]){name, NULL}, folder);
     struct stat info;
-    if (status == TW_OK && (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid())) {
-        return tw_fail(TW_ERR_IO, "%s: belongs to somebody else", folder);
-    }
+    TW_FAIL_IF(status == TW_OK &&
+                   (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid()),
+               TW_ERR_IO, "%s: belongs to somebody else", folder);
     return status;
 }
 

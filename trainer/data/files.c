@@ -63,9 +63,8 @@ static tw_status_t cut_weight(char *entry, double *weight)
     if (end == colon + 1 || *end) {
         return TW_OK; /* part of a name */
     }
-    if (!(value > 0 && value <= 1e6)) {
-        return tw_fail(TW_ERR_INVALID, "data: %s: a weight must be more than 0 and at most 1000000", entry);
-    }
+    TW_FAIL_IF(!(value > 0 && value <= 1e6), TW_ERR_INVALID,
+               "data: %s: a weight must be more than 0 and at most 1000000", entry);
     *colon = '\0';
     *weight = value;
     return TW_OK;

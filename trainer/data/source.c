@@ -56,9 +56,8 @@ static tw_status_t open_chats(const opening_t *opening, const char *path, tw_dat
     const tw_data_chat_t chat = {.style = opening->config->chat_style, .end = opening->config->chat_end};
     const tw_data_vocab_t vocab = vocab_of(opening);
     char encoded[TW_DATA_PATH_BYTES];
-    if (!opening->bpe) {
-        return tw_fail(TW_ERR_INVALID, "%s: lines of JSON need a vocabulary (thinwire.tokenizer)", path);
-    }
+    TW_FAIL_IF(!opening->bpe, TW_ERR_INVALID, "%s: lines of JSON need a vocabulary (thinwire.tokenizer)",
+               path);
     TW_TRY(tw_data_encode_chats(path, &vocab, &chat, opening->folder, encoded));
     TW_TRY(tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens));
     return tw_data_tokens_mask(encoded, tokens);
@@ -129,9 +128,8 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     const tw_data_tokens_t *tokens = &data->files[file];
     int is_train = file < data->n_train_files;
     size_t size = vocab_size_of(tokens);
-    if (size == SIZE_MAX) {
-        return tw_fail(TW_ERR_FORMAT, "%s: numbers that are no tokens: from 2147483647 on", tokens->map.path);
-    }
+    TW_FAIL_IF(size == SIZE_MAX, TW_ERR_FORMAT, "%s: numbers that are no tokens: from 2147483647 on",
+               tokens->map.path);
     TW_FAIL_IF(size > MOST_WORDS, TW_ERR_FORMAT,
                "%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
                "(thinwire.token_bytes)?",
@@ -223,9 +221,8 @@ static tw_status_t find_groups(const tw_data_names_t *names, tw_data_t *data)
 
 static tw_status_t check_config(const tw_data_config_t *config)
 {
-    if (!(config->val_share >= 0.0 && config->val_share <= 0.5)) {
-        return tw_fail(TW_ERR_INVALID, "data: val_share is %g, but must be from 0 to 0.5", config->val_share);
-    }
+    TW_FAIL_IF(!(config->val_share >= 0.0 && config->val_share <= 0.5), TW_ERR_INVALID,
+               "data: val_share is %g, but must be from 0 to 0.5", config->val_share);
     TW_FAIL_IF(given(config->vocab) != given(config->merges), TW_ERR_INVALID,
                "data: a vocabulary needs both of its files, vocab.json and merges.txt");
     TW_FAIL_IF(given(config->tokenizer) && given(config->vocab), TW_ERR_INVALID,

@@ -47,10 +47,9 @@ static tw_status_t check_kind(const char *path, const int32_t header[3], size_t 
             return tw_fail(TW_ERR_FORMAT, "%s: a token file of version %d; this reads version %d", path,
                            (int)header[1], (int)kinds[i].version);
         }
-        if (*token_bytes != 0 && *token_bytes != kinds[i].token_bytes) {
-            return tw_fail(TW_ERR_FORMAT, "%s: tokens of %zu bytes, not %zu (thinwire.token_bytes)", path,
-                           kinds[i].token_bytes, *token_bytes);
-        }
+        TW_FAIL_IF(*token_bytes != 0 && *token_bytes != kinds[i].token_bytes, TW_ERR_FORMAT,
+                   "%s: tokens of %zu bytes, not %zu (thinwire.token_bytes)", path, kinds[i].token_bytes,
+                   *token_bytes);
         *token_bytes = kinds[i].token_bytes;
         return TW_OK;
     }
@@ -64,10 +63,9 @@ static tw_status_t set_words(const char *path, size_t first, size_t token_bytes,
 {
     const void *at = tokens->map.at + first;
     size_t bytes = tokens->map.bytes - first;
-    if (bytes % token_bytes != 0) {
-        return tw_fail(TW_ERR_FORMAT, "%s: %zu bytes are no whole number of tokens of %s bytes", path,
-                       tokens->map.bytes, token_bytes == 2 ? "two" : "four");
-    }
+    TW_FAIL_IF(bytes % token_bytes != 0, TW_ERR_FORMAT,
+               "%s: %zu bytes are no whole number of tokens of %s bytes", path, tokens->map.bytes,
+               token_bytes == 2 ? "two" : "four");
     tokens->words = token_bytes == 2 ? at : NULL;
     tokens->wide = token_bytes == 4 ? at : NULL;
     tokens->n = bytes / token_bytes;
@@ -82,10 +80,9 @@ static tw_status_t read_words(const char *path, size_t token_bytes, tw_data_toke
     }
     TW_TRY(check_kind(path, header, &token_bytes));
     TW_TRY(set_words(path, LLMC_HEADER_BYTES, token_bytes, tokens));
-    if (header[2] < 0 || (uint64_t)header[2] != tokens->n) {
-        return tw_fail(TW_ERR_FORMAT, "%s: its header says %d tokens, but %llu follow", path, (int)header[2],
-                       (unsigned long long)tokens->n);
-    }
+    TW_FAIL_IF(header[2] < 0 || (uint64_t)header[2] != tokens->n, TW_ERR_FORMAT,
+               "%s: its header says %d tokens, but %llu follow", path, (int)header[2],
+               (unsigned long long)tokens->n);
     return TW_OK;
 }
 
@@ -93,9 +90,7 @@ tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_dat
 {
     *tokens = (tw_data_tokens_t){0};
     tw_status_t status = tw_data_map(path, &tokens->map);
-    if (status == TW_OK) {
-        status = read_words(path, token_bytes, tokens);
-    }
+    status = status == TW_OK ? read_words(path, token_bytes, tokens) : status;
     if (status != TW_OK) {
         tw_data_tokens_cleanup(tokens);
     }
@@ -106,14 +101,12 @@ tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens)
 {
     char mask[TW_DATA_PATH_BYTES];
     size_t stem = strlen(path) - strlen(".bin");
-    if (snprintf(mask, sizeof(mask), "%.*s.mask", (int)stem, path) >= (int)sizeof(mask)) {
-        return tw_fail(TW_ERR_INVALID, "%s: the name is too long", path);
-    }
+    TW_FAIL_IF(snprintf(mask, sizeof(mask), "%.*s.mask", (int)stem, path) >= (int)sizeof(mask),
+               TW_ERR_INVALID, "%s: the name is too long", path);
     TW_TRY(tw_data_map(mask, &tokens->mask));
-    if (tokens->mask.bytes != tokens->n) {
-        return tw_fail(TW_ERR_FORMAT, "%s: %zu bytes for the %llu tokens of %s: it needs one for each", mask,
-                       tokens->mask.bytes, (unsigned long long)tokens->n, path);
-    }
+    TW_FAIL_IF(tokens->mask.bytes != tokens->n, TW_ERR_FORMAT,
+               "%s: %zu bytes for the %llu tokens of %s: it needs one for each", mask, tokens->mask.bytes,
+               (unsigned long long)tokens->n, path);
     return TW_OK;
 }
 

@@ -221,10 +221,9 @@ static tw_status_t cublas_ask(const products_t *products, way_t *way, cublasLtMa
                                                                      way->second, way->out, way->out,
                                                                      preference, 1, &result, &n_results),
                         "cublasLtMatmulAlgoGetHeuristic"));
-    if (n_results == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-        return tw_fail(TW_ERR_UNSUPPORTED, "device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)",
-                       way->form.rows, way->form.inner, way->form.inner, way->form.cols);
-    }
+    TW_FAIL_IF(n_results == 0 || result.state != CUBLAS_STATUS_SUCCESS, TW_ERR_UNSUPPORTED,
+               "device: cuBLASLt knows no product of (%zu,%zu) and (%zu,%zu)", way->form.rows,
+               way->form.inner, way->form.inner, way->form.cols);
     way->algo = result.algo;
     return TW_OK;
 }

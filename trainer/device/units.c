@@ -11,9 +11,8 @@ static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_l
 {
     const tw_model_unit_t *of = &model->units[unit];
     layout->offsets = calloc(of->n_tensors, sizeof(*layout->offsets));
-    if (!layout->offsets) {
-        return tw_fail(TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors", of->n_tensors);
-    }
+    TW_FAIL_IF(!layout->offsets, TW_ERR_NO_MEMORY, "device: out of memory for a unit's %zu tensors",
+               of->n_tensors);
     for (size_t t = 0; t < of->n_tensors; t++) {
         size_t n = model->tensors[of->first_tensor + t].n_elems;
         layout->offsets[t] = layout->n_elems;

@@ -128,12 +128,8 @@ static tw_status_t step_micro_batch(tw_engine_t *engine, size_t micro, double *l
     tw_data_place_t place = step_place_of(engine, micro);
     double begin = tw_time_sec();
     tw_status_t status = tw_engine_batch(engine, TW_DATA_TRAIN, &place);
-    if (status == TW_OK) {
-        status = step_forward(engine);
-    }
-    if (status == TW_OK) {
-        status = head(engine, micro, loss);
-    }
+    status = status == TW_OK ? step_forward(engine) : status;
+    status = status == TW_OK ? head(engine, micro, loss) : status;
     double middle = tw_time_sec();
     engine->forward_sec += middle - begin;
     status = status == TW_OK ? step_backward(engine, micro) : status;
@@ -173,9 +169,7 @@ static tw_status_t gradients(tw_engine_t *engine, tw_engine_report_t *report)
         status = step_micro_batch(engine, micro, &loss);
         report->loss += loss / (double)n_micros * engine->mask_factor;
     }
-    if (status == TW_OK) {
-        status = tw_reduce_finish(engine, &report->norm);
-    }
+    status = status == TW_OK ? tw_reduce_finish(engine, &report->norm) : status;
     if (status == TW_OK) {
         tw_loss_weights(engine);
         report->losses = engine->losses;

@@ -21,9 +21,7 @@ static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
             tw_walk_leave(engine);
         }
     }
-    if (status == TW_OK) {
-        status = tw_walk_enter(engine);
-    }
+    status = status == TW_OK ? tw_walk_enter(engine) : status;
     if (status == TW_OK) {
         status = tw_model_losses(engine->model, engine->weight_ptrs, engine->x[engine->n_layer],
                                  engine->targets, losses);
@@ -101,9 +99,7 @@ static tw_status_t validate(tw_engine_t *engine, const dealt_t *dealt)
     for (size_t round = 0; round < dealt->n_rounds && status == TW_OK; round++) {
         status = validate_round(engine, dealt, round);
     }
-    if (status == TW_OK) {
-        status = tw_engine_run(engine, &args);
-    }
+    status = status == TW_OK ? tw_engine_run(engine, &args) : status;
     return status == TW_OK ? tw_engine_exchange(engine, &report) : status;
 }
 

@@ -140,9 +140,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine)
     if (status == TW_OK && walk->asked == walk->at) {
         status = ask_ahead(engine);
     }
-    if (status == TW_OK) {
-        status = tw_engine_wait(engine, &slot->ops);
-    }
+    status = status == TW_OK ? tw_engine_wait(engine, &slot->ops) : status;
     if (status == TW_OK && engine->has_replicas && !is_in_node(engine, unit)) {
         tw_frozen_copy(engine, unit, slot->elems);
         status = tw_hpz_store(engine->hpz, (int)unit, slot->elems, engine->version);

@@ -115,9 +115,8 @@ tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size,
 
 static tw_status_t check_field(const char *field, size_t value, size_t most)
 {
-    if (value < 1 || value > most) {
-        return tw_fail(TW_ERR_INVALID, "model: %s is %zu, but must be from 1 to %zu", field, value, most);
-    }
+    TW_FAIL_IF(value < 1 || value > most, TW_ERR_INVALID, "model: %s is %zu, but must be from 1 to %zu",
+               field, value, most);
     return TW_OK;
 }
 
@@ -171,9 +170,8 @@ static tw_status_t check_llama(const tw_model_config_t *config)
     TW_TRY(check_fields(fields, sizeof(fields) / sizeof(fields[0])));
     TW_FAIL_IF(config->n_head % llama->n_kv_head != 0, TW_ERR_INVALID,
                "model: n_kv_head %zu does not divide n_head %zu", llama->n_kv_head, config->n_head);
-    if (llama->head_dim % 2 != 0) {
-        return tw_fail(TW_ERR_INVALID, "model: head_dim is %zu, but channels turn in pairs", llama->head_dim);
-    }
+    TW_FAIL_IF(llama->head_dim % 2 != 0, TW_ERR_INVALID, "model: head_dim is %zu, but channels turn in pairs",
+               llama->head_dim);
     return check_rope(&llama->rope);
 }
 

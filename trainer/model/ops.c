@@ -41,9 +41,8 @@ tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads)
 {
     tw_compute_t *compute = &model->compute;
     tw_products_t **products = realloc(compute->products, n_threads * sizeof(tw_products_t *));
-    if (!products) {
-        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for the products of %zu threads", n_threads);
-    }
+    TW_FAIL_IF(!products, TW_ERR_NO_MEMORY, "model: out of memory for the products of %zu threads",
+               n_threads);
     compute->products = products;
     for (; compute->n_products < n_threads; compute->n_products++) {
         TW_TRY(tw_products_create(&products[compute->n_products]));

@@ -169,9 +169,8 @@ static tw_status_t tensors_alloc(tw_model_t *model, size_t n_blocks, size_t n_te
 {
     model->units = calloc(1 + n_blocks, sizeof(*model->units));
     model->tensors = calloc(n_tensors, sizeof(*model->tensors));
-    if (!model->units || !model->tensors) {
-        return tw_fail(TW_ERR_NO_MEMORY, "model: out of memory for the list of %zu blocks", n_blocks);
-    }
+    TW_FAIL_IF(!model->units || !model->tensors, TW_ERR_NO_MEMORY,
+               "model: out of memory for the list of %zu blocks", n_blocks);
     return TW_OK;
 }
 

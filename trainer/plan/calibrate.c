@@ -89,9 +89,8 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
         }
         json_decref(line);
     }
-    if (status == TW_OK && measured->n == 0) {
-        return tw_fail(TW_ERR_FORMAT, "%s: no more than %d steps of a run's --metrics", path, WARM_UP);
-    }
+    TW_FAIL_IF(status == TW_OK && measured->n == 0, TW_ERR_FORMAT,
+               "%s: no more than %d steps of a run's --metrics", path, WARM_UP);
     return status;
 }
 

@@ -68,12 +68,8 @@ tw_status_t plan_model(const tw_train_options_t *o, tw_model_t **model)
     tw_model_config_t shape;
     size_t vocab_size;
     tw_status_t status = find_vocab_size(o, &vocab_size);
-    if (status == TW_OK) {
-        status = tw_trainer_shape(o, vocab_size, &shape);
-    }
-    if (status == TW_OK) {
-        status = plan_create_model(o, &shape, model);
-    }
+    status = status == TW_OK ? tw_trainer_shape(o, vocab_size, &shape) : status;
+    status = status == TW_OK ? plan_create_model(o, &shape, model) : status;
     return status == TW_OK ? tw_trainer_check_sizes(o, *model) : status;
 }
 
@@ -89,9 +85,7 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
                            .stage = (int)o->stage,
                            .is_lossless = tw_train_loses_nothing(&o->codecs)};
     tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
-    if (status == TW_OK) {
-        status = tw_plan_traffic_of(o, model, &plan->cluster, &traffic);
-    }
+    status = status == TW_OK ? tw_plan_traffic_of(o, model, &plan->cluster, &traffic) : status;
     if (status == TW_OK) {
         row->inter_node_bytes = traffic.step.inter_node;
         row->in_node_bytes = traffic.step.in_node;
@@ -116,9 +110,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
         pieces[t] = tw_hpz_primary_piece(layout, first + t, 0, 0).n_elems;
         own += pieces[t];
     }
-    if (status == TW_OK) {
-        status = tw_plan_measure_codecs(pieces, n_tensors, cluster->codecs);
-    }
+    status = status == TW_OK ? tw_plan_measure_codecs(pieces, n_tensors, cluster->codecs) : status;
     if (status == TW_OK && plan->calibrate) {
         status = tw_plan_measure_copies(own, &cluster->in_byte_sec);
     }
@@ -194,12 +186,8 @@ tw_status_t plan_all(plan_t *plan)
     TW_TRY(plan_configure(plan, tw_trainer_set_find("zero3"), &config));
     const tw_train_options_t *o = tw_train_config_options(config);
     tw_status_t status = plan_model(o, &model);
-    if (status == TW_OK) {
-        status = plan_speeds(plan, model);
-    }
-    if (status == TW_OK) {
-        status = find_compute(plan, o, model);
-    }
+    status = status == TW_OK ? plan_speeds(plan, model) : status;
+    status = status == TW_OK ? find_compute(plan, o, model) : status;
     if (status == TW_OK) {
         print_head(plan, o, model);
     }

@@ -151,9 +151,7 @@ static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan
     const tw_quant_args_t args = {.type = TW_TYPE_BF16, .factor = 1.0f};
     tw_quant_t *quant = NULL;
     tw_status_t status = tw_quant_codec_parse(name, &params.codec);
-    if (status == TW_OK) {
-        status = tw_quant_create(&params, &quant);
-    }
+    status = status == TW_OK ? tw_quant_create(&params, &quant) : status;
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         const tw_quant_segment_t *segments = quant_segments(trial, &params.codec, 0);
         forget(trial->other);

@@ -108,9 +108,7 @@ static tw_status_t send_lists(tw_monitor_t *monitor)
         }
     }
     tw_monitor_lists_forget(monitor); /* the next ones may come as soon as somebody has these */
-    if (!status) {
-        status = tw_monitor_gathered(monitor, all.data, all.bytes);
-    }
+    status = status ? status : tw_monitor_gathered(monitor, all.data, all.bytes);
     tw_msg_writer_cleanup(&all);
     return status;
 }

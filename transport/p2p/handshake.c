@@ -51,9 +51,7 @@ static tw_status_t handshake_tell(tw_handshake_t *handshake)
     tw_status_t status = tw_p2p_card(handshake->p2p, &card, &card_bytes);
     const tw_msg_blob_t told[TOLD_COUNT] = {
         [TOLD_ID] = {raw, sizeof(raw)}, [TOLD_CARD] = {card, (uint32_t)card_bytes}};
-    if (!status) {
-        status = send_told(handshake, told);
-    }
+    status = status ? status : send_told(handshake, told);
     free(card);
     return status;
 }

@@ -82,12 +82,8 @@ tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out)
     TAILQ_INIT(&p2p->listeners);
     TAILQ_INIT(&p2p->dials);
     tw_status_t status = key_init(p2p);
-    if (!status) {
-        status = tw_p2p_workers_create(p2p);
-    }
-    if (!status) {
-        status = tw_p2p_sleep_init(p2p);
-    }
+    status = status ? status : tw_p2p_workers_create(p2p);
+    status = status ? status : tw_p2p_sleep_init(p2p);
     if (status) {
         tw_p2p_destroy(p2p);
         return status;

@@ -80,9 +80,8 @@ static tw_status_t listener_open(tw_p2p_listener_t *listener, handle_t *handle, 
     tw_token_random(handle->secret, sizeof(handle->secret));
     TW_TRY(key_init(&listener->key, handle, token));
     listener->fd = tw_socket_listen(tw_devices_address_text(handle->address, host), 0);
-    if (listener->fd < 0) {
-        return tw_fail(TW_ERR_IO, "%s: cannot listen for peers: %s", listener->p2p->name, strerror(errno));
-    }
+    TW_FAIL_IF(listener->fd < 0, TW_ERR_IO, "%s: cannot listen for peers: %s", listener->p2p->name,
+               strerror(errno));
     handle->port = (uint32_t)tw_socket_port(listener->fd);
     return TW_OK;
 }
@@ -249,10 +248,9 @@ static tw_status_t version_check(const tw_p2p_t *p2p, const handle_t *handle)
 
 static tw_status_t dial_begin(tw_p2p_dial_t *dial, const char *token)
 {
-    if (memcmp(dial->handle.magic, MAGIC, MAGIC_BYTES) != 0 || !dial->handle.port ||
-        dial->handle.port > UINT16_MAX) {
-        return tw_fail(TW_ERR_FORMAT, "%s: that is no handle", dial->p2p->name);
-    }
+    TW_FAIL_IF(memcmp(dial->handle.magic, MAGIC, MAGIC_BYTES) != 0 || !dial->handle.port ||
+                   dial->handle.port > UINT16_MAX,
+               TW_ERR_FORMAT, "%s: that is no handle", dial->p2p->name);
     TW_TRY(version_check(dial->p2p, &dial->handle));
     TW_TRY(key_init(&dial->key, &dial->handle, token));
     return dial_open(dial);

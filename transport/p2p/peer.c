@@ -115,19 +115,16 @@ static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t 
 static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *theirs)
 {
     const tw_p2p_params_t *own = &peer->p2p->params;
-    if (theirs->seals != !!own->encrypt) {
-        return tw_fail(TW_ERR_CONFIG, "%s: peer %d: TW_NET_ENCRYPT is %s there and %s here", peer->p2p->name,
-                       peer->id, theirs->seals ? "y" : "n", own->encrypt ? "y" : "n");
-    }
-    if (theirs->streams != (uint32_t)own->streams) {
-        return tw_fail(TW_ERR_CONFIG, "%s: peer %d: TW_NET_STREAMS is %u there and %d here", peer->p2p->name,
-                       peer->id, theirs->streams, own->streams);
-    }
-    if (theirs->sends_on_credit != (own->sends_on_credit != 0)) {
-        return tw_fail(TW_ERR_CONFIG, "%s: peer %d: long messages go %s there and %s here", peer->p2p->name,
-                       peer->id, theirs->sends_on_credit ? "at once" : "when asked for",
-                       own->sends_on_credit ? "at once" : "when asked for");
-    }
+    TW_FAIL_IF(theirs->seals != !!own->encrypt, TW_ERR_CONFIG,
+               "%s: peer %d: TW_NET_ENCRYPT is %s there and %s here", peer->p2p->name, peer->id,
+               theirs->seals ? "y" : "n", own->encrypt ? "y" : "n");
+    TW_FAIL_IF(theirs->streams != (uint32_t)own->streams, TW_ERR_CONFIG,
+               "%s: peer %d: TW_NET_STREAMS is %u there and %d here", peer->p2p->name, peer->id,
+               theirs->streams, own->streams);
+    TW_FAIL_IF(theirs->sends_on_credit != (own->sends_on_credit != 0), TW_ERR_CONFIG,
+               "%s: peer %d: long messages go %s there and %s here", peer->p2p->name, peer->id,
+               theirs->sends_on_credit ? "at once" : "when asked for",
+               own->sends_on_credit ? "at once" : "when asked for");
     return TW_OK;
 }
 

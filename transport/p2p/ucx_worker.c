@@ -89,9 +89,7 @@ static tw_status_t worker_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const t
         return ucx_failed(p2p, "configuration", read);
     }
     tw_status_t status = config_set(p2p, config, settings);
-    if (!status) {
-        status = context_create(p2p, worker, config);
-    }
+    status = status ? status : context_create(p2p, worker, config);
     tw_ucx->ucp_config_release(config);
     return status ? status : worker_start(p2p, worker);
 }
@@ -162,10 +160,9 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
 static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *tls,
                                            tw_p2p_setting_t *settings)
 {
-    if (!tw_ucx_load()) {
-        return tw_fail(TW_ERR_UCX, "%s: %s=%s needs UCX (Debian: libucx0), which cannot be loaded: %s",
-                       p2p->name, variable_of(worker), tls, tw_ucx_why_not());
-    }
+    TW_FAIL_IF(!tw_ucx_load(), TW_ERR_UCX,
+               "%s: %s=%s needs UCX (Debian: libucx0), which cannot be loaded: %s", p2p->name,
+               variable_of(worker), tls, tw_ucx_why_not());
     char *all = tw_p2p_tls_with_cuda(tls, tw_p2p_ucx_finds_gpu());
     if (!all) {
         return TW_ERR_NO_MEMORY;
@@ -174,9 +171,7 @@ static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worke
     worker->carrier = &ucx;
     tw_status_t status = worker_create(p2p, worker, settings);
     free(all);
-    if (!status) {
-        status = tw_ucx_handlers_set(worker);
-    }
+    status = status ? status : tw_ucx_handlers_set(worker);
     worker->takes_cuda = !status && tw_p2p_context_takes_cuda(worker->context);
     return status;
 }

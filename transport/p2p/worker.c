@@ -13,11 +13,10 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
     char device[TW_DEVICES_NAME_BYTES];
     TW_TRY(tw_devices_check(p2p->name, at));
     while (tw_devices_next(&at, device)) {
-        if (p2p->n_workers == TW_P2P_WORKERS_MAX || !tw_net_device_usable(device)) {
-            return tw_fail(TW_ERR_CONFIG, "%s: TW_NET_DEVICES: \"%s\": %s", p2p->name, device,
-                           p2p->n_workers == TW_P2P_WORKERS_MAX ? "too many devices"
-                                                                : "no such device, or it is not up");
-        }
+        TW_FAIL_IF(p2p->n_workers == TW_P2P_WORKERS_MAX || !tw_net_device_usable(device), TW_ERR_CONFIG,
+                   "%s: TW_NET_DEVICES: \"%s\": %s", p2p->name, device,
+                   p2p->n_workers == TW_P2P_WORKERS_MAX ? "too many devices"
+                                                        : "no such device, or it is not up");
         tw_p2p_worker_t *worker = &p2p->workers[p2p->n_workers++];
         worker->p2p = p2p;
         const int tcp = !strcmp(p2p->params.net_tls, "tcp");
@@ -29,10 +28,9 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
 /** Sealing hides what the connections carry; it is for those of our own alone. */
 static tw_status_t encrypt_check(const tw_p2p_t *p2p)
 {
-    if (p2p->params.encrypt && p2p->params.net_tls && strcmp(p2p->params.net_tls, "tcp") != 0) {
-        return tw_fail(TW_ERR_CONFIG, "%s: TW_NET_ENCRYPT=y needs TW_NET_TLS=tcp: nothing is sealed over %s",
-                       p2p->name, p2p->params.net_tls);
-    }
+    TW_FAIL_IF(p2p->params.encrypt && p2p->params.net_tls && strcmp(p2p->params.net_tls, "tcp") != 0,
+               TW_ERR_CONFIG, "%s: TW_NET_ENCRYPT=y needs TW_NET_TLS=tcp: nothing is sealed over %s",
+               p2p->name, p2p->params.net_tls);
     return TW_OK;
 }
 

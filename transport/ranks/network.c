@@ -206,9 +206,7 @@ static tw_status_t exchange_cards(tw_ranks_t *ranks, tw_msg_blob_t *all)
     size_t bytes = 0;
     tw_status_t status = tw_p2p_card(ranks->p2p, &card, &bytes);
     const tw_msg_blob_t own = {card, (uint32_t)bytes};
-    if (!status) {
-        status = tw_monitor_exchange(ranks->monitor, &own, all);
-    }
+    status = status ? status : tw_monitor_exchange(ranks->monitor, &own, all);
     free(card);
     return status ? status : peers_add(ranks, all);
 }
@@ -259,12 +257,8 @@ tw_status_t tw_ranks_network_open(tw_ranks_t *ranks, const char *token)
     tw_msg_blob_t *all = calloc((size_t)ranks->base.world, sizeof(*all));
     count_others(ranks);
     tw_status_t status = all ? shm_check(ranks) : TW_ERR_NO_MEMORY;
-    if (!status) {
-        status = open_own_end(ranks, token);
-    }
-    if (!status) {
-        status = exchange_cards(ranks, all);
-    }
+    status = status ? status : open_own_end(ranks, token);
+    status = status ? status : exchange_cards(ranks, all);
     free(all);
     return status ? status : greet_all(ranks);
 }

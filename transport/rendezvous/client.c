@@ -122,9 +122,7 @@ static tw_status_t attempt(client_t *client)
     }
     tw_connection_init(connection, fd);
     status = prove(client, deadline_ns);
-    if (!status) {
-        status = tw_connection_wait(connection, answers, deadline_ns, &message);
-    }
+    status = status ? status : tw_connection_wait(connection, answers, deadline_ns, &message);
     if (!status && message.type == TW_MSG_ACCEPT) {
         return TW_OK;
     }

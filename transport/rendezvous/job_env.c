@@ -74,9 +74,8 @@ static tw_status_t set_master(tw_job_t *job, const char *host)
 {
     const size_t length = strlen(host);
     const int brackets = length > 2 && host[0] == '[' && host[length - 1] == ']';
-    if (length >= sizeof(job->master_addr)) {
-        return tw_fail(TW_ERR_CONFIG, "the name of rank 0's host is too long: %.80s...", host);
-    }
+    TW_FAIL_IF(length >= sizeof(job->master_addr), TW_ERR_CONFIG,
+               "the name of rank 0's host is too long: %.80s...", host);
     snprintf(job->master_addr, sizeof(job->master_addr), "%.*s", (int)length - 2 * brackets, host + brackets);
     return TW_OK;
 }
@@ -186,10 +185,9 @@ static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
     if (job->local_world < 0 && *env("SLURM_NODEID")) {
         job->local_world = tw_tasks_per_node(env("SLURM_STEP_TASKS_PER_NODE"), atoi(env("SLURM_NODEID")));
     }
-    if (job->local_world > 0 && job->local_rank >= job->local_world) {
-        return tw_fail(TW_ERR_CONFIG, "%s=%d, but there are %d ranks on this node", launcher->local_rank,
-                       job->local_rank, job->local_world);
-    }
+    TW_FAIL_IF(job->local_world > 0 && job->local_rank >= job->local_world, TW_ERR_CONFIG,
+               "%s=%d, but there are %d ranks on this node", launcher->local_rank, job->local_rank,
+               job->local_world);
     return TW_OK;
 }
 
@@ -222,9 +220,8 @@ static tw_status_t read_token(const tw_transport_options_t *options, const char 
     const int given = options->job_token[0] != '\0';
     const int length = given ? snprintf(job->token, sizeof(job->token), "%s", options->job_token)
                              : snprintf(job->token, sizeof(job->token), "%s %s", job->launcher, job_id);
-    if (length >= (int)sizeof(job->token)) {
-        return tw_fail(TW_ERR_CONFIG, "TW_JOB_TOKEN: at most %zu characters", sizeof(job->token) - 1);
-    }
+    TW_FAIL_IF(length >= (int)sizeof(job->token), TW_ERR_CONFIG, "TW_JOB_TOKEN: at most %zu characters",
+               sizeof(job->token) - 1);
     if (!given && job->rank == 0 && job->world > 1) {
         TW_LOG_AT(all_on_one_host(job) ? TW_LOG_DEBUG : TW_LOG_WARN,
                   "TW_JOB_TOKEN is not set: the one made of %s's job id guards the rendezvous against "

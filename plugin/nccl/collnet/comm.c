@@ -86,9 +86,7 @@ tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_l
         return TW_ERR_NO_MEMORY;
     }
     status = tw_collnet_meeting_init(&comm->meeting, handles, world, rank, listener);
-    if (status == TW_OK) {
-        status = tw_collnet_worker_start(comm);
-    }
+    status = status == TW_OK ? tw_collnet_worker_start(comm) : status;
     if (status != TW_OK) {
         if (comm->meeting.listener >= 0) {
             close(comm->meeting.listener);

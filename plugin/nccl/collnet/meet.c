@@ -40,13 +40,11 @@ static tw_status_t open_listener(tw_collnet_listener_t *listener)
 
     handle->magic = MAGIC;
     memcpy(handle->address, listener->device->address, sizeof(handle->address));
-    if (getrandom(handle->secret, sizeof(handle->secret), 0) != (ssize_t)sizeof(handle->secret)) {
-        return tw_fail(TW_ERR_INTERNAL, "collnet: no random numbers: %s", strerror(errno));
-    }
+    TW_FAIL_IF(getrandom(handle->secret, sizeof(handle->secret), 0) != (ssize_t)sizeof(handle->secret),
+               TW_ERR_INTERNAL, "collnet: no random numbers: %s", strerror(errno));
     listener->fd = tw_transport_listen(tw_devices_address_text(handle->address, host), &port);
-    if (listener->fd < 0) {
-        return tw_fail(TW_ERR_IO, "collnet: %s: cannot listen: %s", listener->device->name, strerror(errno));
-    }
+    TW_FAIL_IF(listener->fd < 0, TW_ERR_IO, "collnet: %s: cannot listen: %s", listener->device->name,
+               strerror(errno));
     handle->port = (uint32_t)port;
     return TW_OK;
 }
@@ -68,9 +66,7 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
                  "TW_JOB_TOKEN seal the collnet, too");
         status = TW_ERR_CONFIG;
     }
-    if (status == TW_OK) {
-        status = open_listener(listener);
-    }
+    status = status == TW_OK ? open_listener(listener) : status;
     if (status != TW_OK) {
         tw_collnet_listener_close(listener);
         return status;
@@ -115,16 +111,13 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
 {
     handle_t first;
 
-    if (rank < 0 || rank >= world) {
-        return tw_fail(TW_ERR_INVALID, "collnet: rank %d of %d makes no sense", rank, world);
-    }
+    TW_FAIL_IF(rank < 0 || rank >= world, TW_ERR_INVALID, "collnet: rank %d of %d makes no sense", rank,
+               world);
     memcpy(&first, handles[0], sizeof(first));
-    if (!is_handle(&first)) {
-        return tw_fail(TW_ERR_FORMAT, "collnet: rank %d: what rank 0 has sent is no handle", rank);
-    }
-    if (memcmp(handles[rank], &listener->handle, sizeof(listener->handle)) != 0) {
-        return tw_fail(TW_ERR_INVALID, "collnet: rank %d: its handle is not the one of its listener", rank);
-    }
+    TW_FAIL_IF(!is_handle(&first), TW_ERR_FORMAT, "collnet: rank %d: what rank 0 has sent is no handle",
+               rank);
+    TW_FAIL_IF(memcmp(handles[rank], &listener->handle, sizeof(listener->handle)) != 0, TW_ERR_INVALID,
+               "collnet: rank %d: its handle is not the one of its listener", rank);
     *meeting =
         (tw_collnet_meeting_t){.listener = -1, .device = listener->device, .settings = listener->settings};
     meeting->job = (tw_job_t){.rank = rank, .world = world, .local_rank = 0, .local_world = 1};

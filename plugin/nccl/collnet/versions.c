@@ -35,9 +35,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_logge
     (void)comm_id;
     tw_nccl_begin(logger);
     status = check_settings();
-    if (status == TW_OK) {
-        status = tw_net_context_create(TW_NET_NO_CLASS, &made);
-    }
+    status = status == TW_OK ? tw_net_context_create(TW_NET_NO_CLASS, &made) : status;
     *context = made;
     return tw_nccl_result(status);
 }

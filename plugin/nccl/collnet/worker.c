@@ -143,12 +143,8 @@ static tw_status_t worker_move(tw_collnet_comm_t *comm)
 {
     tw_status_t status = post_all(comm);
 
-    if (status == TW_OK) {
-        status = worker_test_all(comm);
-    }
-    if (status == TW_OK) {
-        status = tw_transport_progress(comm->transport);
-    }
+    status = status == TW_OK ? worker_test_all(comm) : status;
+    status = status == TW_OK ? tw_transport_progress(comm->transport) : status;
     if (status == TW_IN_PROGRESS && !is_wanted(comm)) {
         status = tw_transport_sleep(comm->transport, SLEEP_SEC);
         wake_up(comm);
@@ -249,9 +245,7 @@ static tw_status_t worker_agree(tw_collnet_comm_t *comm)
     if (all) {
         status = tw_coll_run(comm->coll, &args);
     }
-    if (status == TW_OK) {
-        status = compare_terms(comm, all);
-    }
+    status = status == TW_OK ? compare_terms(comm, all) : status;
     free(all);
     return status;
 }

@@ -248,9 +248,8 @@ static tw_status_t interfaces_choose(const tw_net_interfaces_t *all, const char 
     } else {
         TW_TRY(choose_any(all, chosen));
     }
-    if (chosen->n == 0) {
-        return tw_fail(TW_ERR_NOT_FOUND, "net: there is no network device that is up and has an address");
-    }
+    TW_FAIL_IF(chosen->n == 0, TW_ERR_NOT_FOUND,
+               "net: there is no network device that is up and has an address");
     if (chosen->n > TW_NET_DEVICES_MAX) {
         tw_warn("net: of %d network devices the first %d are offered; TW_NET_DEVICES or NCCL_SOCKET_IFNAME "
                 "choose",
@@ -269,9 +268,7 @@ tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out
     TW_FAIL_IF(getifaddrs(&entries) != 0, TW_ERR_IO, "net: cannot list network devices: %s", strerror(errno));
     tw_status_t status = list(entries, &all);
     freeifaddrs(entries);
-    if (status == TW_OK) {
-        status = interfaces_choose(&all, names, out);
-    }
+    status = status == TW_OK ? interfaces_choose(&all, names, out) : status;
     tw_net_interfaces_cleanup(&all);
     if (status != TW_OK) {
         tw_net_interfaces_cleanup(out);

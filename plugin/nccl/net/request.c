@@ -48,10 +48,9 @@ static void request_give_up(tw_net_request_t *request)
 static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (buffers[i].bytes > TW_NCCL_MESSAGE_BYTES) {
-            return tw_fail(TW_ERR_INVALID, "net: a message of %zu bytes: up to %zu are possible",
-                           buffers[i].bytes, (size_t)TW_NCCL_MESSAGE_BYTES);
-        }
+        TW_FAIL_IF(buffers[i].bytes > TW_NCCL_MESSAGE_BYTES, TW_ERR_INVALID,
+                   "net: a message of %zu bytes: up to %zu are possible", buffers[i].bytes,
+                   (size_t)TW_NCCL_MESSAGE_BYTES);
         TW_FAIL_IF(!buffers[i].data && buffers[i].bytes > 0, TW_ERR_INVALID,
                    "net: a message of %zu bytes without memory for them", buffers[i].bytes);
     }

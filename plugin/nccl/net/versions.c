@@ -51,9 +51,7 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_net_c
     tw_status_t status = net_begin(logger, profiler);
 
     (void)comm_id;
-    if (status == TW_OK) {
-        status = tw_net_context_create(traffic_class_of(config), &made);
-    }
+    status = status == TW_OK ? tw_net_context_create(traffic_class_of(config), &made) : status;
     return result_or_null(status, context, made);
 }
 
@@ -94,9 +92,7 @@ static tw_nccl_result_t connect_v10(int dev, tw_nccl_net_config_t *config, void 
     tw_status_t status = tw_net_context_shared(&context);
 
     (void)device_handle;
-    if (status == TW_OK) {
-        status = tw_net_connect(context, dev, handle, traffic_class_of(config), &made);
-    }
+    status = status == TW_OK ? tw_net_connect(context, dev, handle, traffic_class_of(config), &made) : status;
     return result_or_null(status, send_comm, made);
 }
 

@@ -168,9 +168,8 @@ static tw_status_t check_size(const char *path, FILE *stream)
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
 
     TW_FAIL_IF(bytes < 0 || fseek(stream, 0, SEEK_SET) != 0, TW_ERR_IO, "%s: %s", path, strerror(errno));
-    if ((size_t)bytes > FILE_MAX_BYTES) {
-        return tw_fail(TW_ERR_FORMAT, "%s: %ld bytes are too many for a file of constants", path, bytes);
-    }
+    TW_FAIL_IF((size_t)bytes > FILE_MAX_BYTES, TW_ERR_FORMAT,
+               "%s: %ld bytes are too many for a file of constants", path, bytes);
     return TW_OK;
 }
 
@@ -184,9 +183,7 @@ tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants
         return tw_status_from_errno(errno);
     }
     status = check_size(path, stream);
-    if (status == TW_OK) {
-        status = read_stream(path, stream, constants);
-    }
+    status = status == TW_OK ? read_stream(path, stream, constants) : status;
     (void)fclose(stream);
     return status;
 }
