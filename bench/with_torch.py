@@ -1,4 +1,4 @@
-"""What the benches beside PyTorch share: this repository's files, an interpreter with torch, the wheel, rows
+"""What the benches in Python share: this repository's files, an interpreter with torch, the wheel, rows
 as JSON lines."""
 
 import json
@@ -55,12 +55,16 @@ def interval(values):
     return quantile * statistics.stdev(values) / len(values) ** 0.5
 
 
+def users(path):
+    """A path that the user has given, from the user's folder: `bazel run` starts programs elsewhere."""
+    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path)
+
+
 def finish(rows, path):
     """Write the rows as JSON lines to `path`, unless it is None, and count those that are not ok. Returns the
     exit code."""
     if path:
-        target = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path)
-        target.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        users(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     bad = sum(not row["ok"] for row in rows)
     print("# %d rows, %d not ok" % (len(rows), bad))
     return 1 if bad else 0

@@ -18,7 +18,7 @@
 typedef struct options {
     int n_nodes, ranks_per_node;
     double link_bps;
-    const char *config, *metrics;
+    const char *config, *metrics, *result;
     const char *sets[MAX_SETS + 4]; /* and what follows from other flags */
     size_t n_sets;
     char *data, *device; /* thinwire.data=..., thinwire.device=... */
@@ -35,6 +35,18 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
         return;
     }
     options->sets[options->n_sets++] = set;
+}
+
+static void take_features(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *name)
+{
+    const tw_trainer_set_t *set = tw_trainer_set_find(name);
+    if (!set) {
+        argp_error(state, "--%s: there is no '%s'; see --help", flag->field.name, name);
+        return;
+    }
+    for (const char *const *key = set->keys; *key; key++) {
+        take_set(state, flag, ctx, *key);
+    }
 }
 
 /** Makes thinwire.data=... of --data, and thinwire.device=... of --device. */
@@ -60,6 +72,11 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .letter = 's',
      .take = take_set},
+    {.field = {"features", NULL, "NAME",
+               "Keys by one name: ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, "
+               "delta4, delta2, delta, zero3-lossless, lossless, delta-g4, delta-ecdq-half, delta-ecdq",
+               TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .take = take_features},
     {.field = {"data", NULL, "FILE", "UTF-8 text, .bin of tokens or .jsonl (default: the King James text)",
                TW_CONFIG_STRING, AT(data), 0, 0, NULL},
      .letter = 'd',
@@ -70,6 +87,8 @@ static const tw_flag_t flag_list[] = {
      .take = take_key},
     {.field = {"metrics", NULL, "FILE", "A JSON line for each step", TW_CONFIG_STRING, AT(metrics), 0, 0,
                NULL}},
+    {.field = {"result", NULL, "FILE", "A JSON object of what the run came to", TW_CONFIG_STRING, AT(result),
+               0, 0, NULL}},
     {.field =
          {"print-config", NULL, NULL,
           "Print every key, its value for --nodes and --ranks-per-node and where that comes from, and end",
@@ -457,6 +476,42 @@ static void print_summary(const tw_trainer_result_t *r)
            r->replicas_equal ? "equal" : "NOT EQUAL");
 }
 
+static tw_status_t write_result(const options_t *options, const tw_trainer_result_t *r)
+{
+    FILE *file = fopen(options->result, "we");
+    if (!file) {
+        return cannot_write(options->result);
+    }
+    tw_json_t *json = tw_json_create();
+    tw_json_add_int(json, "stage", r->stage);
+    tw_json_add_int(json, "nodes", r->n_nodes);
+    tw_json_add_int(json, "world", r->world);
+    tw_json_add_double(json, "link_bps", options->link_bps);
+    tw_json_add_int(json, "params", (int64_t)r->n_params);
+    tw_json_add_int(json, "steps", (int64_t)r->steps);
+    tw_json_add_int(json, "tokens", (int64_t)r->tokens);
+    tw_json_add_double(json, "step_sec", r->step_sec);
+    tw_json_add_double(json, "wait_share", r->wait_share);
+    tw_json_add_double(json, "first_loss", r->first_loss);
+    tw_json_add_double(json, "last_loss", r->last_loss);
+    tw_json_add_double(json, "val_loss", r->val_loss);
+    tw_json_add_double(json, "delta_bits", r->delta_bits);
+    tw_json_add_int(json, "inter_node_bytes", (int64_t)r->inter_node_bytes);
+    tw_json_add_int(json, "in_node_bytes", (int64_t)r->in_node_bytes);
+    tw_json_add_int(json, "load_inter_node_bytes", (int64_t)r->load_inter_node_bytes);
+    tw_json_add_int(json, "val_inter_node_bytes", (int64_t)r->val_inter_node_bytes);
+    tw_json_add_int(json, "upkeep_inter_node_bytes", (int64_t)r->upkeep_inter_node_bytes);
+    tw_json_add_int(json, "peak_rss_bytes", (int64_t)r->peak_rss_bytes);
+    tw_json_add_int(json, "planned_rss_bytes", (int64_t)r->planned_rss_bytes);
+    tw_json_add_int(json, "before_rss_bytes", (int64_t)r->before_rss_bytes);
+    tw_json_add_bool(json, "bytes_as_planned", r->bytes_as_planned);
+    tw_json_add_bool(json, "replicas_equal", r->replicas_equal);
+    tw_json_add_bool(json, "losses_finite", r->losses_finite);
+    tw_status_t status = tw_json_write_line(json, file);
+    tw_json_destroy(json);
+    return fclose(file) == 0 ? status : cannot_write(options->result);
+}
+
 /* ---- the program --------------------------------------------------------------------------------------- */
 
 /* Where it is asked to end, as EX_TEMPFAIL of sysexits.h says: it can be started again. */
@@ -535,6 +590,7 @@ static int train_run_rank(const options_t *options)
     }
     if (status == TW_OK && output.is_first) {
         print_summary(&result);
+        status = options->result ? write_result(options, &result) : TW_OK;
     }
     if (output.metrics && fclose(output.metrics) != 0 && output.status == TW_OK) {
         output.status = cannot_write(output.path);

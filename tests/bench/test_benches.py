@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/torch_bench.py, bench/loss.py: what they make of what was measured."""
+"""bench/torch_bench.py, bench/loss.py, bench/zero.py: what they make of what was measured."""
 
 import argparse
 import json
@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path("bench").resolve()))
 
 import loss
 import torch_bench
+import zero
 
 
 def bench(**modes):
@@ -86,6 +87,36 @@ class Loss(unittest.TestCase):
             self.assertEqual([], loss.read_rows(path))
             path.write_text(json.dumps({"case": "outlier"}) + "\n")
             self.assertEqual([{"case": "outlier"}], loss.read_rows(path))
+
+
+def zero_row(seconds=0.5, losses="a", ok=True, sent=6e6):
+    return {"step_sec_median": seconds, "losses": losses, "ok": ok, "inter_node_bytes_per_step": sent}
+
+
+class Zero(unittest.TestCase):
+    def test_of_rounds_the_middle_one_counts(self):
+        rounds = [zero_row(seconds) | {"round": i} for i, seconds in enumerate((0.5, 0.2, 0.3, 0.9, 0.3))]
+        for n, (seconds, number) in enumerate(((0.5, 0), (0.2, 1), (0.3, 2), (0.3, 2), (0.3, 4)), 1):
+            row = zero.middle(rounds[:n])
+            self.assertEqual((seconds, number, True), (row["step_sec_median"], row["round"], row["ok"]))
+        self.assertFalse(zero.middle(rounds + [zero_row(losses="b")])["ok"], "a round had other losses")
+        self.assertFalse(zero.middle(rounds + [zero_row(ok=False)])["ok"], "a round failed")
+
+    def test_compared_with_the_base(self):
+        row = zero_row(0.125, sent=1.5e6)
+        zero.compare(row, zero_row())
+        self.assertEqual((0.25, 4, True), (row["bytes_ratio"], row["speedup"], row["losses_equal"]))
+        zero.compare(row, zero_row(losses="b"))
+        self.assertFalse(row["losses_equal"])
+
+    def test_no_node_sends_anything(self):
+        row = zero_row(sent=0)
+        zero.compare(row, zero_row(sent=0))
+        self.assertIsNone(row["bytes_ratio"])
+
+    def test_a_dash_stands_for_what_is_not_known(self):
+        self.assertEqual("  -", zero.cell(zero.text_of(None, 2, 1), 3))
+        self.assertEqual("12.5  ", zero.cell(zero.text_of(0.125, 1, 100), -6))
 
 
 if __name__ == "__main__":

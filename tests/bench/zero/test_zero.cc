@@ -142,11 +142,11 @@ TEST(ZeroFlags, MistakesAreNamed)
         const char *said;
     } cases[] = {
         {{kTool, "--sets", "zero3,zero9"}, "there is no 'zero9'"},
-        {{kTool, "--params", "1T"}, "--params: '1T'"},
-        {{kTool, "--steps", "0"}, "--steps: '0'"},
+        {{kTool, "--params", "1T"}, "argument --params: invalid count value: '1T'"},
+        {{kTool, "--steps", "0"}, "--steps: at least 1"},
         {{kTool, "--tokens", "5", "--nodes", "3"}, "--tokens: 5 is too small: at least 6, one for each rank"},
         {{kTool, "--link", "fast"}, "--link: 'fast'"},
-        {{kTool, "zero3"}, "what is 'zero3'?"},
+        {{kTool, "zero3"}, "unrecognized arguments: zero3"},
     };
     for (const auto &one : cases) {
         Result result = process::run(one.args);
