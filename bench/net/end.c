@@ -21,7 +21,8 @@ static tw_status_t net_failed(const char *what)
     return tw_fail(TW_ERR_IO, "bench: %s: %s", what, strerror(errno));
 }
 
-struct sockaddr_in6 net_end_address(const char *text, int port)
+/** Convert an IPv4 or IPv6 address from text to an IPv6 address. */
+static struct sockaddr_in6 net_address(const char *text, int port)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     char mapped[INET6_ADDRSTRLEN];
@@ -35,7 +36,7 @@ static struct sockaddr_in6 word_address(void)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
 
-    return net_end_address(host ? host : "127.0.0.1", port ? atoi(port) : 0);
+    return net_address(host ? host : "127.0.0.1", port ? atoi(port) : 0);
 }
 
 static tw_status_t wait_for_other(int *out)

@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/columns.h"
 #include "bench/iperf.h"
@@ -19,7 +18,6 @@
 #define SEALED "sealed"
 #define THINWIRE "thinwire"
 #define AGAIN "again" /* ours once more, in rows */
-#define BARE "bare"
 
 extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 
@@ -27,7 +25,7 @@ typedef struct options {
     size_t sizes[SIZES_MAX];
     int connections[SIZES_MAX];
     int n_sizes, n_connections, n_nics;
-    int32_t ipv6, bare;
+    int32_t ipv6;
     double link_bps, seconds;
     int n_rounds;
     const char *peers[PEERS_MAX];
@@ -113,10 +111,6 @@ static const tw_flag_t flag_list[] = {
                "TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .take = take_peers},
-    {.field =
-         {"bare", NULL, NULL,
-          "In turn with ours, one way over one connection, measure bare send and recv: what the kernel gives",
-          TW_CONFIG_BOOL, AT(bare), 0, 0, NULL}},
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
                TW_CONFIG_STRING, AT(nccl), 0, 0, NULL}},
     {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0,
@@ -128,7 +122,7 @@ static const tw_flag_t flag_list[] = {
 /** One of the transports that are measured in turn. */
 typedef struct transport {
     const char *name;
-    net_end_t end; /**< not used by bare */
+    net_end_t end;
     net_row_t row; /**< line that is being measured; at the end it has the medians */
     double latency_us[ROUNDS_MAX], bandwidth_GBps[ROUNDS_MAX];
     net_ratio_t by_latency, by_bandwidth; /**< how many times better ours is; 0 in ours */
@@ -137,9 +131,8 @@ typedef struct transport {
 /** A run: what is measured, and where the rows go. */
 typedef struct run {
     const options_t *options;
-    transport_t transports[1 + PEERS_MAX + 1]; /**< ours, the peers, bare */
-    int n_transports;                          /**< without bare */
-    int bare_fd;                               /**< -1: bare is not measured */
+    transport_t transports[1 + PEERS_MAX]; /**< ours, the peers */
+    int n_transports;
     double tcp_bps;
     FILE *json;
     int n_bad;
@@ -256,9 +249,7 @@ static tw_status_t measure_once(run_t *run, transport_t *transport, int round)
     const options_t *options = run->options;
     net_row_t row = transport->row;
     tw_status_t status =
-        strcmp(transport->name, BARE) == 0
-            ? net_bare_measure(our_end(run), run->bare_fd, &row, options->seconds, options->link_bps)
-            : net_measure(&transport->end, &row, options->seconds, options->link_bps * options->n_nics);
+        net_measure(&transport->end, &row, options->seconds, options->link_bps * options->n_nics);
     transport->latency_us[round] = row.latency_us;
     transport->bandwidth_GBps[round] = row.bandwidth_GBps;
     transport->row.ok = transport->row.ok && row.ok;
@@ -280,9 +271,9 @@ static int whose_turn(int round, int k, int n)
     return (round + (round / n % 2 ? n - k : k)) % n;
 }
 
-static void take_medians(run_t *run, int n_transports)
+static void take_medians(run_t *run)
 {
-    const int n = run->options->n_rounds;
+    const int n = run->options->n_rounds, n_transports = run->n_transports;
     const transport_t *ours = &run->transports[0];
     for (int i = 1; i < n_transports; i++) {
         transport_t *peer = &run->transports[i];
@@ -299,8 +290,7 @@ static void take_medians(run_t *run, int n_transports)
 /** Measure all transports in turn, so that whatever else runs on the machine slows all of them. */
 static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int both_ways)
 {
-    const int has_bare = run->bare_fd >= 0 && connections == 1 && !both_ways;
-    const int n = run->n_transports + has_bare;
+    const int n = run->n_transports;
     tw_status_t status = TW_OK;
     for (int i = 0; i < n; i++) {
         run->transports[i].row =
@@ -314,7 +304,7 @@ static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int b
     if (status) {
         return status;
     }
-    take_medians(run, n);
+    take_medians(run);
     for (int i = 0; i < n; i++) {
         net_report(run, &run->transports[i]);
     }
@@ -406,18 +396,11 @@ static tw_status_t open_transports(run_t *run)
     for (int i = 0; i < options->n_peers; i++) {
         TW_TRY(open_peer(run, options->peers[i]));
     }
-    if (!options->bare) {
-        return TW_OK;
-    }
-    run->transports[run->n_transports].name = BARE;
-    return net_bare_open(our_end(run), &run->bare_fd);
+    return TW_OK;
 }
 
 static void close_transports(run_t *run)
 {
-    if (run->bare_fd >= 0) {
-        close(run->bare_fd);
-    }
     while (run->n_transports > 0) {
         net_end_cleanup(&run->transports[--run->n_transports].end);
     }
@@ -445,7 +428,7 @@ static tw_status_t measure_tcp(const net_end_t *end, double *bps)
 static int run_end(const options_t *options)
 {
     static run_t run;
-    run = (run_t){.options = options, .bare_fd = -1};
+    run = (run_t){.options = options};
     tw_status_t status = open_transports(&run);
     if (!status) {
         status = bench_json_open(our_end(&run)->rank ? NULL : options->json, BENCH_JSON_APPEND, &run.json);

@@ -188,8 +188,9 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
     return status;
 }
 
-/** All connections together have at least MESSAGES_MIN. */
-int net_n_messages(const net_row_t *row, double seconds, double link_bps)
+/** Returns how many messages on each connection fill so many seconds at link_bps (0: unknown); all connections
+ *  together have at least MESSAGES_MIN. */
+static int count_messages(const net_row_t *row, double seconds, double link_bps)
 {
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
     const double n = seconds * rate / ((double)row->bytes + 2000) / row->connections;
@@ -198,7 +199,8 @@ int net_n_messages(const net_row_t *row, double seconds, double link_bps)
     return n < least ? least : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
 }
 
-int net_n_trips(int n_messages)
+/** Returns how many of the messages make a round trip, for the latency. */
+static int count_trips(int n_messages)
 {
     const int n = n_messages / 4;
 
@@ -208,12 +210,12 @@ int net_n_trips(int n_messages)
 static tw_status_t net_measure_measure(net_end_t *end, lane_t *lanes, net_row_t *row, double seconds,
                                        double link_bps)
 {
-    const int n = net_n_messages(row, seconds, link_bps);
+    const int n = count_messages(row, seconds, link_bps);
     lane_t *out = lanes, *in = lanes + row->connections;
 
     tw_status_t status = lane_reserve(out, 1);
     status = status ? status : lane_reserve(in, 1);
-    status = status ? status : measure_latency(end, out, in, net_n_trips(n), &row->latency_us);
+    status = status ? status : measure_latency(end, out, in, count_trips(n), &row->latency_us);
     if (status) {
         return status;
     }

@@ -5,7 +5,6 @@
  *    peer.c            NCCL's own transport as such a table
  *    end.c             one end: the two connect
  *    measure.c         a row of figures
- *    bare.c            what send and recv make of it, message by message
  *    ratio.[ch]        rounds' ratios, and how sure their median is
  *    main.c            options, the cluster, the table of figures
  *
@@ -44,8 +43,6 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
 tw_status_t net_end_connect(net_end_t *end, int n_connections);
 void net_end_disconnect(net_end_t *end);
 void net_end_cleanup(net_end_t *end);
-/** Convert an IPv4 or IPv6 address from text to an IPv6 address. */
-struct sockaddr_in6 net_end_address(const char *text, int port);
 /** Both ends tell the other one a number. */
 tw_status_t net_end_swap(const net_end_t *end, double own, double *other);
 /** Wait until the other end calls this, too. */
@@ -62,15 +59,5 @@ typedef struct net_row {
 /** Both ends measure a row, and hold the same figures then. bytes, connections, both_ways: in. seconds: to
  *  spend on the bandwidth, at link_bps (0: unknown). */
 tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double link_bps);
-
-/** Return how many messages on each connection fill so many seconds at link_bps (0: unknown), at least a few;
- *  and how many of those make a round trip, for the latency. */
-int net_n_messages(const net_row_t *row, double seconds, double link_bps);
-int net_n_trips(int n_messages);
-
-/** Connect a socket between the two ends. TW_ERR_IO, logged. */
-tw_status_t net_bare_open(const net_end_t *end, int *fd);
-/** Measure a row of one connection, one way, with nothing but send and recv. */
-tw_status_t net_bare_measure(const net_end_t *end, int fd, net_row_t *row, double seconds, double link_bps);
 
 TW_C_END
