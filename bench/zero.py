@@ -59,8 +59,8 @@ def parse_args():
     parser.add_argument("--seeds", type=int, default=1, help="runs of each set (1)")
     parser.add_argument("--first-seed", type=int, default=1, help="the first one's seed (1)")
     parser.add_argument("--rounds", type=int, default=1,
-                        help="every set once in each round, and of each the round with the middle time: for a "
-                        "machine that is busy now and then (1)")
+                        help="every set once in each round, and of each the round with the middle time: for "
+                        "a machine that is busy now and then (1)")
     parser.add_argument("--data", help="text, or .bin of uint16 tokens (the King James text)")
     parser.add_argument("--json", help="file for a JSON line of each set and seed")
     parser.add_argument("--metrics", type=users,
@@ -216,8 +216,8 @@ def main():
     if args.metrics:
         args.metrics.write_text("", encoding="utf-8")
     print("# %d x %d ranks, links %s; %d steps, learning rate %g, warm-up %d" % (
-        args.nodes, args.ranks_per_node, "not shaped" if args.link == "none" else args.link, args.steps, args.lr,
-        args.warmup))
+        args.nodes, args.ranks_per_node, "not shaped" if args.link == "none" else args.link, args.steps,
+        args.lr, args.warmup))
     print(" ".join(cell(text, width) for _, text, width, _, _ in COLUMNS), flush=True)
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         well = run_seed(args, seed, rows) and well

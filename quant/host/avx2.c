@@ -4,7 +4,7 @@
 #include "quant/host/group_decode.h"
 #include "quant/host/group_reduce.h"
 
-static int usable(void)
+static int avx2_usable(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
@@ -17,7 +17,7 @@ static const tw_quant_host_t operations = {
 };
 
 const tw_quant_backend_t tw_quant_backend_avx2 = {
-    .is = {"avx2", TW_MEM_HOST, usable},
+    .is = {"avx2", TW_MEM_HOST, avx2_usable},
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };

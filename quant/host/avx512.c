@@ -16,7 +16,7 @@
 #define HAS_BF16 1
 #endif
 
-static int usable(void)
+static int avx512_usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && HAS_BF16 &&
@@ -31,7 +31,7 @@ static const tw_quant_host_t operations = {
 };
 
 const tw_quant_backend_t BACKEND = {
-    .is = {NAME, TW_MEM_HOST, usable},
+    .is = {NAME, TW_MEM_HOST, avx512_usable},
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };

@@ -54,8 +54,8 @@ typedef struct tw_plan_case {
     double micro_batch, accumulation, sequence;
     double flops, peak_flops, mfu; /**< of a GPU, where no figure is fitted */
     double codec_memory_Bps;       /**< of a GPU's memory: its codecs' floor; 0: codecs run on processors */
-    /** of a core, plain bytes encoded or decoded a second, by tw_plan_codec_t; 0: measured here */
-    double codec_Bps[TW_PLAN_CODEC_COUNT];
+    /** of a core, plain bytes encoded or decoded a second, by tw_quant_kind_t; 0: measured here */
+    double codec_Bps[TW_QUANT_KINDS];
     double gpu_memory_bytes; /**< 0: not said */
     tw_plan_point_t fitted;  /**< n_nodes 0: none */
     tw_plan_point_t *points; /**< [n_points] measured ones */
@@ -91,7 +91,7 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
                                  tw_plan_case_time_t *out);
 
 /** Set the codecs' speeds that the case gives, by codec_memory_Bps or codec_Bps; leave the others. codecs:
- *  [TW_PLAN_CODEC_COUNT]. */
+ *  [TW_QUANT_KINDS]. */
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs);
 
 /** Prints predicted beside measured steps as a table of Markdown. Errors of tw_plan_case_fit. */

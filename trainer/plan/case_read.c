@@ -99,12 +99,13 @@ static const case_key_t point_keys[] = {
 
 /* Of plain bytes, encoded and decoded alike. */
 static const case_key_t codec_keys[] = {
-    {"int8", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT8]), 1, MOST, NULL, 0},
-    {"int4", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT4]), 1, MOST, NULL, 0},
-    {"int2", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_INT2]), 1, MOST, NULL, 0},
-    {"delta", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_DELTA]), 1, MOST, NULL, 0},
-    {"lossless", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_LOSSLESS]), 1, MOST, NULL, 0},
-    {"ecdq", KIND_NUMBER, CASE(codec_Bps[TW_PLAN_ECDQ]), 1, MOST, NULL, 0},
+    {"int8", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT8]), 1, MOST, NULL, 0},
+    {"int4", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT4]), 1, MOST, NULL, 0},
+    {"int2", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT2]), 1, MOST, NULL, 0},
+    {"fp8", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_FP8]), 1, MOST, NULL, 0},
+    {"delta", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_DELTA]), 1, MOST, NULL, 0},
+    {"lossless", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_LOSSLESS]), 1, MOST, NULL, 0},
+    {"ecdq", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_ECDQ]), 1, MOST, NULL, 0},
 };
 
 #define N_CODEC_KEYS (sizeof(codec_keys) / sizeof(codec_keys[0]))

@@ -213,16 +213,25 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
+/** Bits of a weight's code, without scales. */
+static double code_bits(tw_quant_kind_t kind)
+{
+    const tw_quant_codec_t codec = {.kind = kind};
+    const int bits = tw_quant_row_get(kind)->bits;
+    return bits > 0                                           ? bits
+           : tw_quant_loses(&codec) == TW_QUANT_LOSES_NOTHING ? TW_PLAN_LOSSLESS_WEIGHT_BITS
+                                                              : tw_quant_usual_bits(&codec, TW_TYPE_BF16);
+}
+
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs)
 {
-    const tw_quant_codec_t ecdq = {.kind = TW_QUANT_ECDQ};
-    const double bits[TW_PLAN_CODEC_COUNT] = {
-        8.0, 4.0, 2.0, delta_bits, TW_PLAN_LOSSLESS_WEIGHT_BITS, tw_quant_usual_bits(&ecdq, TW_TYPE_BF16)};
-    for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
+    for (int c = TW_QUANT_PLAIN + 1; c < TW_QUANT_KINDS; c++) {
+        int is_change = tw_quant_row_get((tw_quant_kind_t)c)->form == TW_QUANT_CHANGE;
         if (given->codec_memory_Bps > 0.0) {
             /* all that is read and written once: the weight, its code, of changes the old weight and a
              * state */
-            double bytes = WEIGHT_BYTES + bits[c] / 8.0 + (c == TW_PLAN_DELTA ? WEIGHT_BYTES + 2.0 : 0.0);
+            double bits = is_change ? delta_bits : code_bits((tw_quant_kind_t)c);
+            double bytes = WEIGHT_BYTES + bits / 8.0 + (is_change ? WEIGHT_BYTES + 2.0 : 0.0);
             codecs[c].encode_sec = codecs[c].decode_sec = bytes / given->codec_memory_Bps;
         } else if (given->codec_Bps[c] > 0.0) {
             codecs[c].encode_sec = codecs[c].decode_sec = WEIGHT_BYTES / given->codec_Bps[c];

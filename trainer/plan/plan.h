@@ -19,16 +19,6 @@
 
 TW_C_BEGIN
 
-typedef enum tw_plan_codec {
-    TW_PLAN_INT8,
-    TW_PLAN_INT4,
-    TW_PLAN_INT2,
-    TW_PLAN_DELTA, /**< the lossless delta's */
-    TW_PLAN_LOSSLESS,
-    TW_PLAN_ECDQ,
-    TW_PLAN_CODEC_COUNT
-} tw_plan_codec_t;
-
 /** What a codec takes: seconds of a core for a parameter. */
 typedef struct tw_plan_speed {
     double encode_sec, decode_sec;
@@ -43,14 +33,14 @@ typedef struct tw_plan_speed {
 /** What a run is planned for. */
 typedef struct tw_plan_cluster {
     int n_nodes, ranks_per_node;
-    double link_bps;                             /**< of a node, each way; infinite: not the bottleneck */
-    double link_burst_bytes;                     /**< that a shaped link passes at once after it was idle */
-    double in_node_bps;                          /**< between the ranks of a node */
-    double device_bytes;                         /**< memory of a rank; 0: not known */
-    double device_flops;                         /**< FLOP/s that training reaches on a rank; 0: not known */
-    double delta_bits;                           /**< what the lossless delta takes, per parameter */
-    double cores;                                /**< of a node, for its ranks' threads; 0: one per rank */
-    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]; /**< zeros: free */
+    double link_bps;                        /**< of a node, each way; infinite: not the bottleneck */
+    double link_burst_bytes;                /**< that a shaped link passes at once after it was idle */
+    double in_node_bps;                     /**< between the ranks of a node */
+    double device_bytes;                    /**< memory of a rank; 0: not known */
+    double device_flops;                    /**< FLOP/s that training reaches on a rank; 0: not known */
+    double delta_bits;                      /**< what the lossless delta takes, per parameter */
+    double cores;                           /**< of a node, for its ranks' threads; 0: one per rank */
+    tw_plan_speed_t codecs[TW_QUANT_KINDS]; /**< by kind; zeros: free */
     /* Seconds of a core that moving takes; zeros: free. */
     double message_sec;                 /**< for a message sent, or received, however short */
     double inter_byte_sec, in_byte_sec; /**< for a byte sent and received, between nodes and inside one */
@@ -130,7 +120,7 @@ void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);
  *  in proportion), as a step does it: caches hold nothing of them. Half a second. TW_ERR_NO_MEMORY and errors
  *  of quant. */
 tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
-                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT]);
+                                   tw_plan_speed_t codecs[TW_QUANT_KINDS]);
 /** Seconds of a core a byte of such a message takes that is read from another process's memory, as ranks of a
  *  node do it. TW_ERR_NO_MEMORY and the system's errors (logged). */
 tw_status_t tw_plan_measure_copies(size_t message_elems, double *byte_sec);

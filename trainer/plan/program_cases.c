@@ -126,7 +126,7 @@ static tw_status_t make_model(const here_t *here, tw_model_t **model)
 static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
 {
     int is_any = 0;
-    for (int c = 0; c < TW_PLAN_CODEC_COUNT; c++) {
+    for (int c = TW_QUANT_PLAIN + 1; c < TW_QUANT_KINDS; c++) {
         is_any |= cluster->codecs[c].encode_sec == 0.0;
     }
     return is_any;

@@ -144,13 +144,14 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
     return trial->segments;
 }
 
-/** Measures a block codec as a sync of changes has it. */
-static tw_status_t measure_quant(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
+/** Measures a block codec as a sync of changes has it: few bits with the rotation. */
+static tw_status_t measure_quant(const trial_t *trial, const tw_quant_row_t *row, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
     const tw_quant_args_t args = {.type = TW_TYPE_BF16, .factor = 1.0f};
     tw_quant_t *quant = NULL;
-    tw_status_t status = tw_quant_codec_parse(name, &params.codec);
+    tw_status_t status = tw_quant_codec_parse(row->name, &params.codec);
+    params.codec.hadamard = row->bits < 8;
     status = status == TW_OK ? tw_quant_create(&params, &quant) : status;
     for (int go = 0; go < GOES && status == TW_OK; go++) {
         const tw_quant_segment_t *segments = quant_segments(trial, &params.codec, 0);
@@ -236,17 +237,16 @@ static tw_status_t measure_messages(const trial_t *trial, const char *name, tw_p
 }
 
 tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
-                                   tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT])
+                                   tw_plan_speed_t codecs[TW_QUANT_KINDS])
 {
-    static const char *const names[TW_PLAN_CODEC_COUNT] = {"int8",  "int4:hadamard", "int2:hadamard",
-                                                           "delta", "lossless",      "ecdq"};
     trial_t trial;
     tw_status_t status = trial_init(&trial, piece_elems, n_pieces);
-    for (int codec = 0; codec < TW_PLAN_CODEC_COUNT && status == TW_OK; codec++) {
-        codecs[codec] = (tw_plan_speed_t){0};
-        status = codec == TW_PLAN_DELTA  ? measure_delta(&trial, &codecs[codec])
-                 : codec > TW_PLAN_DELTA ? measure_messages(&trial, names[codec], &codecs[codec])
-                                         : measure_quant(&trial, names[codec], &codecs[codec]);
+    for (int kind = TW_QUANT_PLAIN + 1; kind < TW_QUANT_KINDS && status == TW_OK; kind++) {
+        const tw_quant_row_t *row = tw_quant_row_get((tw_quant_kind_t)kind);
+        codecs[kind] = (tw_plan_speed_t){0};
+        status = row->form == TW_QUANT_CHANGE    ? measure_delta(&trial, &codecs[kind])
+                 : row->form == TW_QUANT_MESSAGE ? measure_messages(&trial, row->name, &codecs[kind])
+                                                 : measure_quant(&trial, row, &codecs[kind]);
     }
     trial_cleanup(&trial);
     return status;

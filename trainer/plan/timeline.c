@@ -379,30 +379,14 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     }
 }
 
-/** What a codec takes; nothing, if it is plain. */
-static tw_plan_speed_t speed_of(const tw_plan_cluster_t *cluster, const tw_quant_codec_t *codec)
-{
-    int bits = tw_quant_row_get(codec->kind)->bits;
-    switch (tw_quant_form(codec)) {
-    case TW_QUANT_AS_IS:
-        return (tw_plan_speed_t){0};
-    case TW_QUANT_MESSAGE:
-        return cluster->codecs[codec->kind == TW_QUANT_ECDQ ? TW_PLAN_ECDQ : TW_PLAN_LOSSLESS];
-    case TW_QUANT_CHANGE:
-        return cluster->codecs[TW_PLAN_DELTA];
-    default:
-        return cluster->codecs[bits == 2 ? TW_PLAN_INT2 : bits == 4 ? TW_PLAN_INT4 : TW_PLAN_INT8];
-    }
-}
-
 /** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes
  *  all weights, and of changes and gradients what comes for its part; a lossless change of its own it has. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
-    tw_plan_speed_t weights = speed_of(cluster, &o->codecs.weights);
-    tw_plan_speed_t gradients = speed_of(cluster, &o->codecs.gradients);
-    tw_plan_speed_t delta = speed_of(cluster, &o->codecs.delta);
+    tw_plan_speed_t weights = cluster->codecs[o->codecs.weights.kind];
+    tw_plan_speed_t gradients = cluster->codecs[o->codecs.gradients.kind];
+    tw_plan_speed_t delta = cluster->codecs[o->codecs.delta.kind];
     double n_decoded = tw_quant_form(&o->codecs.delta) == TW_QUANT_CHANGE ? n_nodes - 1.0 : n_nodes;
     return (codecs_work_t){.gather_encode = weights.encode_sec / ranks,
                            .gather_decode = weights.decode_sec,

@@ -190,15 +190,15 @@ TEST_F(Published, ComputingIsFittedOrSaid)
 
 TEST_F(Published, CodecsAreGivenOrFloors)
 {
-    tw_plan_speed_t codecs[TW_PLAN_CODEC_COUNT] = {};
-    codecs[TW_PLAN_INT2].encode_sec = 7;
+    tw_plan_speed_t codecs[TW_QUANT_KINDS] = {};
+    codecs[TW_QUANT_INT2].encode_sec = 7;
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "codec_bytes_per_sec": {"int4": 4e9}})"));
     tw_plan_case_codecs(given(), 3, codecs);
-    EXPECT_DOUBLE_EQ(0.5e-9, codecs[TW_PLAN_INT4].encode_sec);
-    EXPECT_EQ(7, codecs[TW_PLAN_INT2].encode_sec) << "what is not given stays as it was measured";
+    EXPECT_DOUBLE_EQ(0.5e-9, codecs[TW_QUANT_INT4].encode_sec);
+    EXPECT_EQ(7, codecs[TW_QUANT_INT2].encode_sec) << "what is not given stays as it was measured";
     ASSERT_EQ(TW_OK, read("{" + kJob + R"(, "gpu_memory_bytes_per_sec": 1e12})"));
     tw_plan_case_codecs(given(), 3, codecs);
-    EXPECT_DOUBLE_EQ(2.5e-12, codecs[TW_PLAN_INT4].decode_sec);
+    EXPECT_DOUBLE_EQ(2.5e-12, codecs[TW_QUANT_INT4].decode_sec);
 }
 
 TEST_F(Published, ModelsAreTheFilesOrGiven)
