@@ -131,7 +131,7 @@ def run(args, name, seed, number):
         with args.metrics.open("a", encoding="utf-8") as out:
             for step in steps:
                 line = {"set": name, "seed": seed, "round": number, "delta_bits": 0} | step
-                out.write(json.dumps(line) + "\n")
+                out.write(json.dumps(line, separators=(",", ":")) + "\n")
     return row
 
 
