@@ -176,7 +176,7 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
     }
 }
 
-static int ref_usable(void)
+static int host_usable(void)
 {
     return 1;
 }
@@ -189,7 +189,7 @@ static const tw_quant_host_t operations = {
 };
 
 const tw_quant_backend_t tw_quant_backend_ref = {
-    .is = {"ref", TW_MEM_HOST, ref_usable},
+    .is = {"ref", TW_MEM_HOST, host_usable},
     .host = &operations,
     TW_QUANT_HOST_OPERATIONS,
 };
