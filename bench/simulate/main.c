@@ -6,15 +6,11 @@
 #include <time.h>
 
 #include "bench/columns.h"
-#include "bench/simulate/box.h"
 #include "bench/simulate/options.h"
 #include "flags/flags.h"
 
 /* Largest tensor of which algorithms are run that send all of it from everybody to everybody. */
 #define MOST_WHOLES ((size_t)1 << 20)
-#define BOX_PACKET_LEAST ((size_t)4 << 10)
-
-static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
 
 typedef struct row {
     const char *op, *algo, *codec;
@@ -23,12 +19,10 @@ typedef struct row {
     int peers, remote_peers;
 } row_t;
 
-#define CELL(row, key, header, format, kind, member, scale)     \
-    {                                                           \
-        key, header, format, kind, offsetof(row, member), scale \
+#define COLUMN(key, header, format, kind, member, scale)          \
+    {                                                             \
+        key, header, format, kind, offsetof(row_t, member), scale \
     }
-#define COLUMN(...) CELL(row_t, __VA_ARGS__)
-#define BOX_COLUMN(...) CELL(box_row_t, __VA_ARGS__)
 
 static const bench_column_t columns[] = {
     COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
@@ -49,58 +43,12 @@ static const bench_column_t columns[] = {
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};
 
-/* The simulator beside real ranks. */
-typedef struct box_row {
-    const char *op, *algo;
-    int nodes, ranks;
-    double bytes, chunk_bytes, sec, least_sec, most_sec, simulated_sec, ratio;
-} box_row_t;
-
-static const bench_column_t box_columns[] = {
-    BOX_COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
-    BOX_COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
-    BOX_COLUMN("nodes", "nodes", "%5lld", BENCH_INT, nodes, 0),
-    BOX_COLUMN("ranks", "ranks", "%5lld", BENCH_INT, ranks, 0),
-    BOX_COLUMN("bytes", NULL, NULL, BENCH_DOUBLE, bytes, 0),
-    BOX_COLUMN("chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, chunk_bytes, 1.0 / 1024),
-    BOX_COLUMN("sec", "box, ms", "%10.1f", BENCH_DOUBLE, sec, 1e3),
-    BOX_COLUMN("least_sec", "least", "%10.1f", BENCH_DOUBLE, least_sec, 1e3),
-    BOX_COLUMN("most_sec", "most", "%10.1f", BENCH_DOUBLE, most_sec, 1e3),
-    BOX_COLUMN("simulated_sec", "simulated", "%10.1f", BENCH_DOUBLE, simulated_sec, 1e3),
-    BOX_COLUMN("ratio", "of box", "%6.3f", BENCH_DOUBLE, ratio, 0),
-};
-
-static const bench_table_t box_table = {box_columns, sizeof(box_columns) / sizeof(box_columns[0]), 1};
-
-/* Share of a link's bytes that is not headers of Ethernet, IP and TCP. */
-#define TCP_SHARE (1448.0 / 1514.0)
-
 /* ---- what is simulated --------------------------------------------------------------------------------- */
 
 /** Bytes on the wire over plain bytes of bf16. */
 static double ratio_of(const sim_options_t *o)
 {
     return tw_quant_usual_bits(&o->codec, TW_TYPE_BF16) / 16.0;
-}
-
-/** What a measured model says of links and processors. */
-static void apply_model(sim_cluster_t *c, const tw_coll_model_t *model)
-{
-    c->in_node_Bps = 1.0 / model->node.beta_sec;
-    c->latency_sec = model->inter.alpha_sec;
-    c->in_node_latency_sec = model->node.alpha_sec;
-    c->turn_sec = model->inter.turn_sec;
-    c->in_node_turn_sec = model->node.turn_sec;
-    c->message_sec = model->inter.message_sec;
-    c->add_sec = model->reduce_sec;
-}
-
-/** In a box a rank's connections share the windows that a connection has where a node has one rank: queues
- *  are as deep there. */
-static size_t packet_of(const sim_options_t *o)
-{
-    const size_t shared = SIM_PACKET_BYTES / (size_t)o->cluster.ranks_per_node;
-    return !o->check_box ? SIM_PACKET_BYTES : shared > BOX_PACKET_LEAST ? shared : BOX_PACKET_LEAST;
 }
 
 static int is_coded(const sim_options_t *o)
@@ -114,7 +62,7 @@ static tw_status_t configure(sim_options_t *o)
     tw_coll_model_t model;
     double chunk = (double)o->chunk;
     c->seed = (uint64_t)o->seed;
-    c->packet_bytes = (double)packet_of(o);
+    c->packet_bytes = (double)SIM_PACKET_BYTES;
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(o);
     }
@@ -123,7 +71,7 @@ static tw_status_t configure(sim_options_t *o)
     }
     TW_TRY(tw_coll_model_parse(o->model, &model));
     c->link_Bps = 1.0 / model.inter.beta_sec;
-    apply_model(c, &model);
+    sim_apply_model(c, &model);
     if (is_coded(o)) {
         c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, &o->codec, 1, chunk) / chunk;
         c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, &o->codec, 1, chunk) / chunk;
@@ -136,7 +84,7 @@ static tw_status_t configure(sim_options_t *o)
 static double sim_least_sec(const sim_options_t *o, const sim_cluster_t *c)
 {
     double nodes = c->n_nodes, local = c->ranks_per_node,
-           passes = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+           passes = sim_ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
     double ratio = c->ratio[TW_FORM_CODEC], bytes = (double)o->bytes;
     return nodes > 1.0 ? passes * bytes * ratio * (nodes - 1.0) / nodes / c->link_Bps
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
@@ -161,7 +109,7 @@ static void show_progress(void *ctx, double share)
 static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, const tw_algo_t *algo, row_t *row)
 {
     int world = c->n_nodes * c->ranks_per_node;
-    double bus = ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
+    double bus = sim_ops[o->op] == TW_COLL_ALLREDUCE ? 2.0 : 1.0;
     watch_t watch = {algo->info.name, c->n_nodes, tw_time_sec()};
     sim_cluster_t shown = *c;
     shown.watch = show_progress;
@@ -186,100 +134,6 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
                    result.remote_peers};
     free(result.done);
     return status;
-}
-
-/* ---- beside a cluster in a box ------------------------------------------------------------------------- */
-
-/** Describe the box: links as they are shaped, the rest as it was measured there. */
-static sim_cluster_t cluster_of_box(const sim_options_t *o, const tw_coll_model_t *model)
-{
-    sim_cluster_t c = o->cluster;
-    c.link_Bps = isfinite(c.link_Bps) ? c.link_Bps * TCP_SHARE : 1.0 / model->inter.beta_sec;
-    apply_model(&c, model);
-    return c;
-}
-
-static tw_status_t check_algo(const sim_options_t *o, sim_box_t *box, size_t op, const tw_algo_t *algo,
-                              int *is_near)
-{
-    sim_options_t sized = *o;
-    sim_box_result_t measured;
-    row_t row;
-    TW_TRY(sim_box_measure(box, &algo->info, o->bytes, o->n_times, &measured));
-    if (box->rank > 0) {
-        return TW_OK;
-    }
-    sized.op = op;
-    sized.chunk = (size_t)measured.chunk_bytes;
-    const sim_cluster_t cluster = cluster_of_box(o, &box->model);
-    TW_TRY(simulate(&sized, &cluster, algo, &row));
-    const box_row_t shown = {sim_op_names[op], algo->info.name,       row.nodes,
-                             row.ranks,        (double)o->bytes,      measured.chunk_bytes,
-                             measured.sec,     measured.least_sec,    measured.most_sec,
-                             row.sec,          row.sec / measured.sec};
-    *is_near = fabs(shown.ratio - 1.0) <= 0.1;
-    return bench_table_report(&box_table, &shown, NULL, o->out);
-}
-
-static tw_status_t check_ops(const sim_options_t *o, sim_box_t *box)
-{
-    const tw_algo_t *algo;
-    int n = 0, n_near = 0;
-    if (box->rank == 0) {
-        bench_table_head(&box_table);
-    }
-    for (size_t op = 0; op < sizeof(ops) / sizeof(ops[0]); op++) {
-        if (o->op != SIM_OP_NONE && o->op != op) {
-            continue;
-        }
-        for (size_t i = 0; (algo = sim_algo(ops[op], 0, i)); i++) {
-            int is_asked = !o->algo || strcmp(o->algo, algo->info.name) == 0, is_near = 0;
-            if (is_asked && (algo->flows.of != TW_FLOWS_WHOLES || o->bytes <= MOST_WHOLES)) {
-                TW_TRY(check_algo(o, box, op, algo, &is_near));
-                n_near += is_near;
-                n++;
-            }
-        }
-    }
-    if (box->rank == 0 && n > 0) {
-        printf("# %d of %d simulated within 10 %% of the box\n", n_near, n);
-    } else if (box->rank == 0) {
-        tw_error("--algo %s: no plain algorithm for so many bytes is called so", o->algo);
-    }
-    return n > 0 ? TW_OK : TW_ERR_NOT_FOUND;
-}
-
-/** Check that a launcher has started as many ranks as the flags say. */
-static tw_status_t check_ranks(const sim_options_t *o, const sim_box_t *box)
-{
-    int world = o->cluster.n_nodes * o->cluster.ranks_per_node;
-    if (box->world == world) {
-        return TW_OK;
-    }
-    if (box->rank == 0) {
-        tw_error("--check-box: --nodes and --ranks-per-node say %d ranks, the job has %d", world, box->world);
-    }
-    return TW_ERR_CONFIG;
-}
-
-static int check_box(const sim_options_t *o, char **argv)
-{
-    sim_options_t own = *o;
-    sim_box_t box;
-    if (!tw_job_launched()) {
-        return sim_box_run(&o->cluster, argv);
-    }
-    tw_status_t status = sim_box_init(&box);
-    status = status == TW_OK ? check_ranks(o, &box) : status;
-    if (status == TW_OK) {
-        status = bench_json_open(box.rank == 0 ? o->json : NULL, BENCH_JSON_ANEW, &own.out);
-    }
-    if (status == TW_OK) {
-        status = check_ops(&own, &box);
-        status = bench_json_close(o->json, own.out, status);
-    }
-    sim_box_cleanup(&box);
-    return status != TW_OK;
 }
 
 /* ---- the program --------------------------------------------------------------------------------------- */
@@ -315,7 +169,7 @@ static tw_status_t run_ops(const sim_options_t *o)
     size_t n_notes = 0;
     const tw_algo_t *algo;
     bench_table_head(&table);
-    for (size_t i = 0; (algo = sim_algo(ops[o->op], is_coded(o), i)) && n_notes < 16; i++) {
+    for (size_t i = 0; (algo = sim_algo(sim_ops[o->op], is_coded(o), i)) && n_notes < 16; i++) {
         int is_asked = o->algo && strcmp(o->algo, algo->info.name) == 0;
         if (algo->flows.recodes && tw_quant_form(&o->codec) != TW_QUANT_MESSAGE) {
             continue;
@@ -336,13 +190,8 @@ static tw_status_t run_ops(const sim_options_t *o)
 int main(int argc, char **argv)
 {
     sim_options_t options;
-    static char name[] = "simulate";
-    argv[0] = name;
     sim_options_read(argc, argv, &options);
     tw_status_t status = configure(&options);
-    if (status == TW_OK && options.check_box) {
-        return check_box(&options, argv);
-    }
     status = status == TW_OK ? bench_json_open(options.json, BENCH_JSON_ANEW, &options.out) : status;
     if (status == TW_OK) {
         status = run_ops(&options);

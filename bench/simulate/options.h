@@ -7,10 +7,11 @@
 
 TW_C_BEGIN
 
-#define SIM_OP_NONE 3 /**< none was asked for */
+#define SIM_OPS 3
 
 /** All-gather, reduce-scatter, all-reduce. */
-extern const char *const sim_op_names[SIM_OP_NONE];
+extern const char *const sim_op_names[SIM_OPS];
+extern const tw_coll_op_t sim_ops[SIM_OPS];
 
 typedef struct sim_options {
     sim_cluster_t cluster;
@@ -19,9 +20,11 @@ typedef struct sim_options {
     const char *codec_text, *algo, *model, *json;
     int64_t seed;
     int scale;
-    int check_box, n_times;
     FILE *out; /**< of --json; NULL: none */
 } sim_options_t;
+
+/** What a measured model says of processors and of all but the rate of nodes' links. */
+void sim_apply_model(sim_cluster_t *cluster, const tw_coll_model_t *model);
 
 /** Ends the program where the command line is wrong. */
 void sim_options_read(int argc, char **argv, sim_options_t *options);

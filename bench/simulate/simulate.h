@@ -17,7 +17,7 @@
  *  other ranks.
  *
  *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
- *  what; box.c real ranks; options.c flags, main.c the program. */
+ *  what; options.c flags, main.c the program. */
 #pragma once
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The simulator beside real processes, as a user runs it. How near its times are depends on the machine. */
+/* The simulator beside real processes. How near its times are depends on the machine. */
 #include <gtest/gtest.h>
 #include <jansson.h>
 #include <unistd.h>
@@ -13,6 +13,8 @@
 namespace
 {
 
+const char *const kBox = "tests/bench/simulate_box";
+
 TEST(SimulateBox, ShowsBothForEveryOperation)
 {
     if (process::run({"bench/cluster", "--nodes", "1", "--", "true"}).code != 0) {
@@ -20,8 +22,8 @@ TEST(SimulateBox, ShowsBothForEveryOperation)
     }
     const std::string json = ::testing::TempDir() + "box." + std::to_string(getpid());
     process::Result result =
-        process::run({"bench/simulate", "--check-box", "--nodes", "2", "--ranks-per-node", "2", "--link",
-                      "1gbit", "--bytes", "256K", "--times", "1", "--algo", "ring", "--json", json});
+        process::run({kBox, "--nodes", "2", "--ranks-per-node", "2", "--link", "1gbit", "--bytes", "256K",
+                      "--times", "1", "--algo", "ring", "--json", json});
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.out.find("of 3 simulated within 10 % of the box"), std::string::npos) << result.out;
     std::istringstream lines(process::slurp(json));
@@ -46,35 +48,17 @@ TEST(SimulateBox, AnAlgorithmThatIsNotThereIsAnError)
     if (process::run({"bench/cluster", "--nodes", "1", "--", "true"}).code != 0) {
         GTEST_SKIP() << "no cluster can be made here";
     }
-    process::Result result = process::run({"bench/simulate", "--check-box", "--nodes", "2",
-                                           "--ranks-per-node", "1", "--bytes", "64K", "--algo", "wring"});
+    process::Result result =
+        process::run({kBox, "--nodes", "2", "--ranks-per-node", "1", "--bytes", "64K", "--algo", "wring"});
     EXPECT_NE(result.code, 0);
     EXPECT_NE(result.err.find("--algo wring"), std::string::npos) << result.err;
 }
 
 TEST(SimulateBox, ALinkThatIsTooSlowIsAnError)
 {
-    process::Result result = process::run({"bench/simulate", "--check-box", "--link", "5"});
+    process::Result result = process::run({kBox, "--link", "5"});
     EXPECT_NE(result.code, 0);
     EXPECT_NE(result.err.find("--link"), std::string::npos) << result.err;
-}
-
-/* What would be left out of one of both is refused by its name. */
-TEST(SimulateBox, WhatABoxDoesNotHaveIsRefused)
-{
-    const std::vector<std::string> flags[] = {{"--codec", "int8"},          {"--scale"},
-                                              {"--chunk", "64K"},           {"--model", "inter:alpha=50us"},
-                                              {"--in-node", "1gbit"},       {"--latency", "20us"},
-                                              {"--in-node-latency", "5us"}, {"--nodes-per-switch", "2"},
-                                              {"--oversubscription", "2"},  {"--slow-node", "0"},
-                                              {"--straggler", "0"},         {"--jitter", "1ms"}};
-    for (const std::vector<std::string> &flag : flags) {
-        std::vector<std::string> args = {"bench/simulate", "--check-box"};
-        args.insert(args.end(), flag.begin(), flag.end());
-        process::Result result = process::run(args);
-        EXPECT_EQ(result.code, 2) << flag[0] << result.err;
-        EXPECT_NE(result.err.find(flag[0]), std::string::npos) << result.err;
-    }
 }
 
 /* What takes seconds says how far it is, on a terminal; in the end nothing of that stands there. */
