@@ -192,8 +192,8 @@ static tw_status_t box_simulate(const box_t *box, const tw_algo_t *algo, row_t *
     }
     sim_apply_model(&c, &box->model);
     sim_result_t result = {.done = calloc((size_t)box->world, sizeof(double))};
-    tw_status_t status = result.done ? sim_run(&c, algo, (double)o->bytes, row->chunk_bytes, &result)
-                                     : TW_ERR_NO_MEMORY;
+    tw_status_t status =
+        result.done ? sim_run(&c, algo, (double)o->bytes, row->chunk_bytes, &result) : TW_ERR_NO_MEMORY;
     row->simulated_sec = result.sec;
     row->ratio = row->simulated_sec / row->sec;
     free(result.done);
@@ -258,11 +258,13 @@ int main(int argc, char **argv)
     static const tw_flags_t flags = {
         .flags = flag_list,
         .n_flags = sizeof(flag_list) / sizeof(flag_list[0]),
-        .doc = "Runs plain operations in a cluster in a box and on the simulator's virtual clock, and shows both "
-               "times.\v"
-               "With the links' rate and the bytes that are the default, two cores are enough for 16 ranks and "
-               "the links take the time. A connection has 256 KB, over the ranks of a node, under way at most, "
-               "connections take turns, and nothing is dropped."};
+        .doc =
+            "Runs plain operations in a cluster in a box and on the simulator's virtual clock, and shows "
+            "both "
+            "times.\v"
+            "With the links' rate and the bytes that are the default, two cores are enough for 16 ranks and "
+            "the links take the time. A connection has 256 KB, over the ranks of a node, under way at most, "
+            "connections take turns, and nothing is dropped."};
     box_options_t options = {.op = SIM_OPS};
     int code = 1;
     tw_flags_read(&flags, argc, argv, &options);
