@@ -26,7 +26,6 @@ static void sign(tw_coll_request_t *request)
                        request->choice.least_packed_bytes, request->choice.chunk_bytes};
     size_t chunk_bytes = request->choice.chunk_bytes;
     float factor = args->factor;
-
     hash = XXH3_64bits_withSeed(rest, sizeof(rest), hash);
     hash = XXH3_64bits_withSeed(&factor, sizeof(factor), hash);
     request->signature = (tw_coll_signature_t){.sequence = sequence, .op = TW_COLL_OP_COUNT};
@@ -47,7 +46,6 @@ static void sign(tw_coll_request_t *request)
 static const char *algo_name(const tw_coll_request_t *request, const tw_coll_signature_t *signature)
 {
     const tw_coll_algo_info_t *info = request->coll->engine->algo_get(signature->algo);
-
     return info ? info->name : "?";
 }
 
@@ -55,7 +53,6 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
 {
     const tw_coll_signature_t *own = &request->signature, *other = &request->neighbour_signature;
     int rank = request->coll->topo.rank;
-
     if (other->op == TW_COLL_OP_COUNT || own->op == TW_COLL_OP_COUNT) {
         int failed_here = own->op == TW_COLL_OP_COUNT;
         const tw_coll_signature_t *posted = failed_here ? other : own;
@@ -90,7 +87,6 @@ static int before(const tw_topo_t *topo)
 static tw_status_t agreement_compare(tw_sched_t *sched, const void *arg)
 {
     const tw_coll_request_t *request = arg;
-
     (void)sched;
     if (memcmp(&request->signature, &request->neighbour_signature, sizeof(request->signature)) == 0) {
         return TW_OK;
@@ -115,7 +111,6 @@ typedef struct pair_check {
 static pair_sizes_t agreement_sizes_of(const tw_coll_args_t *args, int peer, int receives)
 {
     pair_sizes_t sizes = {0};
-
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
         uint64_t n = receives ? segment->recv_counts[peer] : segment->counts[peer];
@@ -128,7 +123,6 @@ static pair_sizes_t agreement_sizes_of(const tw_coll_args_t *args, int peer, int
 static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
 {
     const pair_check_t *pair = arg;
-
     (void)sched;
     if (memcmp(&pair->own, &pair->other, sizeof(pair->own)) == 0) {
         return TW_OK;
@@ -148,7 +142,6 @@ static tw_status_t build_pairs(tw_coll_request_t *request)
     size_t bytes = sizeof(pair_sizes_t);
     pair_sizes_t *sent = tw_sched_alloc(sched, (size_t)world * bytes);
     pair_check_t *pairs = tw_sched_alloc(sched, (size_t)world * sizeof(*pairs));
-
     if (!sent || !pairs) {
         return TW_ERR_NO_MEMORY;
     }
@@ -177,7 +170,6 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;
     uint64_t bytes = 0;
-
     for (int r = 0; r < topo->world; r++) {
         bytes += topo->node[r] != topo->node[topo->rank] ? tw_sched_sent_bytes(request->sched, r) : 0;
     }
@@ -187,7 +179,6 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request)
 uint64_t tw_request_tag(const tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
-
     return (uint64_t)coll->id << TW_COLL_ID_SHIFT | (uint64_t)(coll->sequence & 0xffff)
                                                         << TW_SCHED_NUMBER_BITS;
 }
@@ -206,7 +197,6 @@ static tw_status_t create_sched(tw_coll_request_t *request)
         .tag = tw_request_tag(request),
         .sent = coll->sent,
     };
-
     return tw_sched_create(&env, &request->sched);
 }
 

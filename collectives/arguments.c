@@ -15,7 +15,6 @@ const char *tw_coll_op_name(tw_coll_op_t op)
 {
     static const char *const names[] = {"allgather", "reduce_scatter", "allreduce",
                                         "broadcast", "alltoall",       "barrier"};
-
     return (unsigned)op < TW_COLL_OP_COUNT ? names[op] : "?";
 }
 
@@ -30,7 +29,6 @@ static int is_reduction(tw_coll_op_t op)
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
-
     for (int r = 0; r < world; r++) {
         sum = tw_size_add(sum, counts[r]);
     }
@@ -67,7 +65,6 @@ static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
     size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
     int uneven = 0;
-
     for (size_t s = 0; s < n; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
         uneven |= !segment->counts && !segment->recv_counts && segment->n_elems % world != 0;
@@ -132,7 +129,6 @@ static const char *find_segment_fault(const tw_coll_request_t *request, const tw
     int rank = request->coll->topo.rank, world = request->coll->topo.world;
     int is_alltoall = args->op == TW_COLL_ALLTOALL;
     size_t n_in = segment->n_elems, n_out = is_alltoall ? sum_counts(segment->recv_counts, world) : n_in;
-
     if (tw_coll_op_has_shards(args->op) && sum_counts(segment->counts, world) != n_in) {
         return "counts do not sum up to n_elems";
     }
@@ -154,7 +150,6 @@ static tw_status_t check_segments(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
     size_t n_bytes = 0;
-
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
         int has_codec = segment->codec && !segment->unquantized;
@@ -181,7 +176,6 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
 {
     int world = request->coll->topo.world;
     size_t n = args->n_segments, per_segment = tw_coll_op_has_shards(args->op) ? (size_t)world : 0;
-
     if (args->op == TW_COLL_ALLTOALL) {
         per_segment *= 2;
     }
@@ -241,7 +235,6 @@ typedef struct codec_fields {
 static codec_fields_t fields_of(const tw_quant_codec_t *codec)
 {
     codec_fields_t fields = {{0}};
-
     if (codec) {
         fields = (codec_fields_t){{1, (int32_t)codec->kind, codec->block, (int32_t)codec->scale,
                                    (int32_t)codec->round, codec->hadamard, codec->step}};
@@ -273,7 +266,6 @@ static uint64_t hash_shape(const tw_coll_request_t *request)
     uint64_t hash = XXH3_64bits_withSeed(codecs, sizeof(codecs), args->n_segments);
     size_t n = args->n_segments, world = (size_t)request->coll->topo.world;
     segment_shape_t batch[HASHED];
-
     for (size_t s = 0; s < n; s++) {
         describe_segment(args, &args->segments[s], &batch[s % HASHED]);
         if (s % HASHED == HASHED - 1 || s + 1 == n) {
@@ -290,7 +282,6 @@ uint64_t tw_request_key(const tw_coll_request_t *request)
     const tw_coll_args_t *args = &request->args;
     int32_t rest[3] = {(int32_t)args->op, (int32_t)args->type, args->force_codec};
     uint64_t key = XXH3_64bits_withSeed(rest, sizeof(rest), request->shape);
-
     return args->algo ? XXH3_64bits_withSeed(args->algo, strlen(args->algo), key) : key;
 }
 
@@ -322,7 +313,6 @@ static void place_segments(tw_coll_request_t *request)
     const tw_coll_args_t *args = &request->args;
     const tw_topo_t *topo = &request->coll->topo;
     size_t elem_bytes = tw_type_bytes(args->type);
-
     request->in_place = 1;
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
@@ -343,7 +333,6 @@ static void place_segments(tw_coll_request_t *request)
 tw_coll_request_t *tw_request_alloc(tw_coll_t *coll)
 {
     tw_coll_request_t *request = calloc(1, sizeof(*request));
-
     if (request) {
         request->coll = coll;
         request->status = TW_IN_PROGRESS;

@@ -75,7 +75,6 @@ static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
     const tw_coll_args_t *args = pick->c.args;
     int reduces = args->op == TW_COLL_REDUCE_SCATTER || args->op == TW_COLL_ALLREDUCE;
     int is_asked_for = tw_args_name_algo(args) && algo->info.quantized == (args->codec != NULL);
-
     if (!pick->coll->deterministic || is_asked_for || !reduces) {
         return 1;
     }
@@ -89,7 +88,6 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
     int wants_codec = args->codec != NULL;
-
     if (algo->info.op != args->op || (algo->info.quantized && !wants_codec) || !is_ordered(pick, algo)) {
         return 0;
     }
@@ -107,7 +105,6 @@ static const tw_traffic_t *get_traffic(tw_coll_t *coll, size_t index, int inner)
 {
     const tw_algo_t *algo = tw_algo_get(index);
     tw_traffic_t **traffic = &coll->traffic[index][inner];
-
     if (*traffic) {
         return *traffic;
     }
@@ -125,7 +122,6 @@ static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candid
 {
     tw_coll_cost_t cost;
     tw_case_t c = pick->c;
-
     c.model = model;
     c.chunk_bytes = (double)candidate->chunk_bytes;
     tw_cost_read(&c, &tw_algo_get(candidate->algo)->flows, candidate->traffic, &cost);
@@ -142,7 +138,6 @@ static size_t most_chunk(const pick_t *pick)
     double ratio = is_larger && pick->c.encoded_bytes > 0 ? pick->c.inner_bytes / pick->c.encoded_bytes : 1;
     double room = (double)pick->coll->options.scratch_bytes / 2 / (pick->c.topo->world * (6 + 2 * ratio));
     size_t most = (size_t)TW_COLL_CHUNK_LEAST;
-
     while (most < MAX_CHUNK_BYTES && 2 * (double)most <= room) {
         most *= 2;
     }
@@ -157,7 +152,6 @@ static size_t meeting_chunk(const pick_t *pick)
     double message = pick->c.encoded_bytes / world / MEETING_MESSAGES;
     double hidden = world > 1 ? MEETING_TURNS * link->turn_sec / link->beta_sec / (world - 1) : 0;
     size_t chunk = MEETING_CHUNK_BYTES;
-
     message = hidden > message ? hidden : message;
     while (chunk < MAX_CHUNK_BYTES && 2 * (double)chunk <= message) {
         chunk *= 2;
@@ -200,7 +194,6 @@ static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_tra
 static tw_status_t no_candidate(const pick_t *pick)
 {
     const tw_coll_args_t *args = pick->c.args;
-
     return tw_fail(TW_ERR_INVALID, "rank %d: %s: there is no %s algorithm \"%s\"", pick->c.topo->rank,
                    tw_coll_op_name(args->op), args->codec ? "quantized" : "plain",
                    args->algo ? args->algo : "auto");
@@ -217,7 +210,6 @@ static int is_kind(const candidate_t *candidate, int quantized)
 static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
-
     for (size_t i = 0; quickest && i < pick->n_candidates; i++) {
         const candidate_t *lean = &pick->candidates[i];
         int leaner = lean->inter_bytes * LEANER < quickest->inter_bytes;
@@ -241,7 +233,6 @@ static int is_leaner(const candidate_t *a, const candidate_t *b)
 static const candidate_t *find_best(const pick_t *pick, int quantized)
 {
     const candidate_t *best = NULL;
-
     for (size_t i = 0; i < pick->n_candidates; i++) {
         const candidate_t *other = &pick->candidates[i];
         if (!is_kind(other, quantized)) {
@@ -257,7 +248,6 @@ static const candidate_t *find_best(const pick_t *pick, int quantized)
 static tw_status_t find_candidates(pick_t *pick)
 {
     const tw_algo_t *algo;
-
     for (size_t i = 0; (algo = tw_algo_get(i)); i++) {
         if (!is_candidate(pick, algo)) {
             continue;
@@ -292,7 +282,6 @@ static const char *describe_candidate(const pick_t *pick, const candidate_t *can
 {
     const tw_coll_algo_info_t *info = &tw_algo_get(candidate->algo)->info;
     char codec[64] = "plain", sec[32];
-
     if (info->quantized) {
         tw_quant_codec_format(pick->c.args->codec, codec, sizeof(codec));
     }
@@ -304,7 +293,6 @@ static const char *describe_candidate(const pick_t *pick, const candidate_t *can
 static const char *describe_doubt(const candidate_t *candidate, char *buf, size_t buf_bytes)
 {
     char quiet[24], typical[24];
-
     snprintf(buf, buf_bytes, " (quiet %s, typical %s)",
              format_sec(candidate->quiet_sec, quiet, sizeof(quiet)),
              format_sec(candidate->typical_sec, typical, sizeof(typical)));
@@ -315,7 +303,6 @@ static const char *describe_doubt(const candidate_t *candidate, char *buf, size_
 static const char *describe_preference(const pick_t *pick, const candidate_t *chosen)
 {
     int quantized = tw_algo_get(chosen->algo)->info.quantized;
-
     for (size_t i = 0; i < pick->n_candidates; i++) {
         const candidate_t *other = &pick->candidates[i];
         if (is_kind(other, quantized) && other->sec < chosen->sec) {
@@ -328,7 +315,6 @@ static const char *describe_preference(const pick_t *pick, const candidate_t *ch
 static void choose_explain(tw_coll_t *coll, const pick_t *pick, const candidate_t *chosen, int is_declined)
 {
     char bytes[32], chunk[32], text[128], doubt[96];
-
     if (!coll->options.explain || coll->topo.rank != 0) {
         return;
     }
@@ -354,7 +340,6 @@ static double choose_least_sec(const pick_t *pick, double plain_sec)
 {
     const tw_coll_t *coll = pick->coll;
     const tw_coll_tier_t *tier = coll->topo.n_nodes > 1 ? &coll->model.inter : &coll->model.node;
-
     return tw_args_lose_nothing(pick->c.args) ? PACKING_TURNS * tier->turn_sec
                                               : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
@@ -368,7 +353,6 @@ static int is_worth_encoding(const pick_t *pick)
     int as_quiet = plain->quiet_sec - coded->quiet_sec > choose_least_sec(pick, plain->quiet_sec);
     int as_typical = plain->typical_sec - coded->typical_sec > choose_least_sec(pick, plain->typical_sec);
     int loses_nothing = tw_args_lose_nothing(pick->c.args);
-
     return pick->c.encoded_bytes < pick->c.bytes &&
            (loses_nothing ? as_measured && as_quiet && as_typical : as_measured || as_quiet);
 }
@@ -376,7 +360,6 @@ static int is_worth_encoding(const pick_t *pick)
 static const candidate_t *choose_decline(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     char plain[128], quantized[128];
-
     snprintf(reason, reason_bytes, "%s would save less than %.0f us of %s",
              describe_candidate(pick, pick->quantized, quantized, sizeof(quantized)),
              choose_least_sec(pick, pick->plain->sec) * 1e6,
@@ -405,7 +388,6 @@ static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
     const tw_algo_t *algo = tw_algo_get(chosen->algo);
     int is_in_order = !algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(pick->c.topo));
-
     return pick->coll->deterministic && pick->plain && chosen == pick->quantized && pick->loses_nothing &&
            (!algo->flows.reduce || is_in_order);
 }
@@ -418,7 +400,6 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
         .args = args,
         .bytes = (double)n_elems * (double)tw_type_bytes(args->type),
     };
-
     c.encoded_bytes = tw_cost_encoded_bytes(&c, args->codec);
     c.inner_bytes = tw_cost_encoded_bytes(&c, args->inner_codec);
     return c;
@@ -429,7 +410,6 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
 static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char *reason, size_t reason_bytes)
 {
     pick_t sized = *pick;
-
     sized.c = *here;
     const candidate_t plain = make_candidate(&sized, pick->plain->algo, pick->plain->traffic);
     const candidate_t packed = make_candidate(&sized, pick->quantized->algo, pick->quantized->traffic);
@@ -446,7 +426,6 @@ static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char
 static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment)
 {
     tw_coll_args_t with = *args;
-
     with.segments = segment;
     with.n_segments = 1;
     return with;
@@ -458,7 +437,6 @@ static size_t find_least_packed(const pick_t *pick)
 {
     const size_t world = (size_t)pick->c.topo->world, elem_bytes = tw_type_bytes(pick->c.args->type);
     size_t bytes = PACKED_LEAST_BYTES;
-
     for (; (double)(bytes * world) < pick->c.bytes; bytes *= 2) {
         const tw_coll_segment_t segment = {.n_elems = bytes / elem_bytes * world};
         const tw_coll_args_t args = with_segment(pick->c.args, &segment);
@@ -480,7 +458,6 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     const tw_coll_args_t sized = args->op == TW_COLL_ALLTOALL ? with_segment(args, &whole) : *args;
     const tw_case_t own = make_case(coll, &sized, n_elems);
     pick_t pick = {.coll = coll, .loses_nothing = tw_args_lose_nothing(args)};
-
     pick.c = coll->deterministic ? make_case(coll, &reference, segment.n_elems) : own;
     tw_coll_model_quiet(&coll->model, &pick.quiet);
     tw_coll_model_typical(&coll->model, &pick.typical);

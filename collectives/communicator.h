@@ -207,7 +207,6 @@ static inline float tw_coll_scale(const tw_coll_args_t *args, int world)
 static inline float tw_coll_limit(const tw_coll_args_t *args)
 {
     int is_within = args->reduction == TW_COLL_MEAN && fabsf(args->factor) <= 1.0f;
-
     return is_within && args->type == TW_TYPE_FP16 ? 65504.0f : INFINITY;
 }
 

@@ -17,7 +17,6 @@ static size_t index_of(const tw_host_run_t *run, int owner, size_t c)
 static tw_host_cell_t *cell_at(const tw_host_run_t *run, int owner, size_t c, int cell)
 {
     const tw_host_shard_t *shard = &run->shards[owner];
-
     return &shard->cells[c * shard->n_cells + (size_t)(cell - TW_CELL_DST)];
 }
 
@@ -40,7 +39,6 @@ static tw_span_t make_buffer(const tw_host_run_t *run, const tw_op_t *op, size_t
 static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     tw_host_cell_t *cell = cell_at(run, op->owner, c, op->to);
-
     if (op->to != TW_CELL_DST) {
         cell->span = make_buffer(run, op, c);
     }
@@ -91,7 +89,6 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
                                 .to = host_place_of(to),
                                 .factor = op->is_last ? run->scale * run->factor : 1.0f,
                                 .seed = op->seed};
-
     for (int i = 0; i < n; i++) {
         from[i] = host_place_of(inputs[i]);
     }
@@ -104,7 +101,6 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
-
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) { /* to itself */
         return;
     }
@@ -147,7 +143,6 @@ static void note_message(tw_host_run_t *run, const tw_op_t *op, size_t c, const 
 static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *cell = message_cell(run, op, c);
-
     note_message(run, op, c, cell, emit_message(run, op, cell->span));
 }
 
@@ -169,7 +164,6 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
         .limit = tw_coll_limit(run->args),
         .to = to->span,
     };
-
     for (int i = 0; i < n; i++) {
         spans[i] = inputs[i]->span;
     }
@@ -184,7 +178,6 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
 static int is_single(const tw_host_run_t *run, const tw_op_t *op)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
-
     return is_plain && op->n_inputs == 1 && !op->is_last && run->scale == 1.0f;
 }
 
@@ -192,7 +185,6 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
     const tw_host_cell_t *inputs[op->n_inputs];
-
     for (int i = 0; i < op->n_inputs; i++) {
         inputs[i] = cell_at(run, op->owner, c, ops->inputs[op->first_input + i]);
     }
@@ -238,7 +230,6 @@ static row_t find_row(const tw_host_run_t *run, int first, int end)
 {
     const tw_op_t *ops = run->first->ops, *last = NULL;
     row_t row = {.first = first, .end = first};
-
     while (row.end < end) {
         const tw_op_t *sum = ops[row.end].kind == TW_OP_SUM && !ops[row.end].is_last ? &ops[row.end] : NULL;
         const tw_op_t *op = &ops[row.end + (sum != NULL)];
@@ -264,7 +255,6 @@ static void emit_row(tw_host_run_t *run, const row_t *row)
     const tw_span_t buffer =
         tw_span_buffer(row->in_buffer ? tw_sched_buffer(run->sched, bytes) : TW_SBUF_NONE, 0, bytes);
     tw_span_t rest = buffer;
-
     run->row = row->in_buffer ? &rest : NULL;
     for (int i = 0; i < n; i++) {
         if (ops[i].kind == TW_OP_SUM) {
@@ -289,7 +279,6 @@ static void emit_rows(tw_host_run_t *run, int hop)
 {
     const tw_ops_t *ops = run->first;
     int i = ops->first_op[hop], end = ops->first_op[hop + 1];
-
     while (i < end) {
         const row_t row = find_row(run, i, end);
         if (row.end > i) {
@@ -330,7 +319,6 @@ static void emit_hop(tw_host_run_t *run, int hop, size_t c)
 static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
 {
     size_t delay = (size_t)hop * TW_HOP_ROUNDS;
-
     *chunk = round - delay;
     return round >= delay && *chunk < n_chunks;
 }
@@ -342,7 +330,6 @@ static void pipeline(tw_host_run_t *run, int n_hops)
     int n_reduce = run->first->n_reduce_hops;
     int last = n_hops > n_reduce && n_reduce > 0 ? n_hops - 2 : n_hops - 1;
     size_t n = run->n_chunks, c;
-
     for (size_t round = 0; n > 0 && round < n + (size_t)last * TW_HOP_ROUNDS; round++) {
         tw_sched_next_round(run->sched);
         for (int hop = 0; hop < n_hops; hop++) {
@@ -360,7 +347,6 @@ static void spread_plain(tw_host_run_t *run)
     size_t first = (size_t)run->first->n_reduce_hops, n_hops = (size_t)run->first->n_hops - first;
     size_t n = run->n_chunks;
     int by_chunk = run->flows->of == TW_FLOWS_ROOT;
-
     for (size_t i = 0; i < n * n_hops; i++) {
         if (!by_chunk || i % n_hops == 0) {
             tw_sched_next_round(run->sched);
@@ -429,7 +415,6 @@ static tw_status_t host_choose(tw_coll_request_t *request)
     tw_coll_t *coll = request->coll;
     size_t n = coll->n_known < TW_COLL_KNOWN ? coll->n_known : TW_COLL_KNOWN;
     uint64_t key = tw_request_key(request);
-
     for (size_t i = 0; i < n; i++) {
         if (coll->known[i].key == key) {
             request->choice = coll->known[i].choice;
@@ -467,7 +452,6 @@ static tw_status_t host_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *arg
 static const tw_coll_algo_info_t *algo_get(size_t index)
 {
     const tw_algo_t *algo = tw_algo_get(index);
-
     return algo ? &algo->info : NULL;
 }
 

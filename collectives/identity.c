@@ -39,7 +39,6 @@ static tw_status_t identity_post(meeting_t *m)
 {
     const tw_topo_t *topo = m->boot->topo;
     tw_status_t status = TW_OK;
-
     for (int r = 0; r < topo->world && status == TW_OK; r++) {
         if (r == topo->rank) {
             continue;
@@ -59,7 +58,6 @@ static tw_status_t identity_post(meeting_t *m)
 static tw_status_t listen(meeting_t *m, int *awaited)
 {
     tw_status_t status = TW_OK;
-
     for (int r = 0; r < m->boot->topo->world; r++) {
         int waiting = m->got[r].request != NULL;
         tw_status_t one = tw_bootstrap_test(m->boot, &m->got[r]);
@@ -81,7 +79,6 @@ static tw_status_t identity_exchange(meeting_t *m)
 {
     int awaited = 0, world = m->boot->topo->world;
     tw_status_t status = identity_post(m);
-
     while (status == TW_OK && (status = listen(m, &awaited)) == TW_IN_PROGRESS) {
         status = tw_bootstrap_step(m->boot, awaited);
     }
@@ -113,7 +110,6 @@ static tw_status_t identity_choose(const meeting_t *m, int *id)
     const tw_topo_t *topo = m->boot->topo;
     const proposal_t *own = &m->proposals[topo->rank];
     int user = -1, rank = tw_transport_rank(m->boot->transport);
-
     for (int r = 0; r < topo->world; r++) {
         if (m->proposals[r].asked != own->asked) {
             return disagree(m, r, "asks for another id");
@@ -150,7 +146,6 @@ tw_status_t tw_identity_agree(tw_bootstrap_t *boot, tw_identity_ids_t *ids, uint
     };
     tw_status_t status = TW_ERR_NO_MEMORY;
     int chosen = 0;
-
     if (m.proposals && m.sent && m.got) {
         m.proposals[topo->rank] = (proposal_t){
             .group = XXH3_64bits(topo->peer, world * sizeof(*topo->peer)),

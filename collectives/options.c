@@ -93,7 +93,6 @@ const tw_config_table_t tw_coll_config_table = {
 tw_status_t tw_coll_options_read(tw_coll_options_t *options)
 {
     tw_status_t status = tw_config_init(&tw_coll_config_table, options);
-
     if (status == TW_OK && options->chunk_bytes > 0 && options->chunk_bytes < TW_COLL_CHUNK_LEAST) {
         tw_error("TW_COLL_CHUNK=%zu: at least %d bytes, or 0", options->chunk_bytes, TW_COLL_CHUNK_LEAST);
         status = TW_ERR_CONFIG;

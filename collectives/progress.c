@@ -49,7 +49,6 @@ static void run_commands(void *arg, int *moved)
 {
     tw_progress_t *progress = arg;
     command_t *command;
-
     while ((command = take_command(progress))) {
         tw_status_t status = command->fn(command->arg);
         tw_progress_lock(progress);
@@ -66,7 +65,6 @@ static void run_commands(void *arg, int *moved)
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
     const tw_shared_mover_t *mover;
-
     LIST_FOREACH(mover, &progress->shared->movers, link)
     {
         if (mover->failed) {
@@ -91,7 +89,6 @@ static int is_stopping(tw_progress_t *progress)
 static void *progress_run(void *arg)
 {
     tw_progress_t *progress = arg;
-
     while (!is_stopping(progress)) {
         int moved = 0;
         run_commands(progress, &moved);
@@ -111,7 +108,6 @@ static void *progress_run(void *arg)
 static tw_status_t progress_start(tw_progress_t *progress)
 {
     pthread_condattr_t attr;
-
     if (pthread_mutex_init(&progress->lock, NULL) != 0 || pthread_condattr_init(&attr) != 0) {
         return TW_ERR_NO_MEMORY;
     }
@@ -135,7 +131,6 @@ tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
 {
     tw_shared_t *shared = tw_shared_find(transport);
     tw_progress_t *progress = shared ? shared->progress : NULL;
-
     TW_FAIL_IF(progress && progress->n_forks != tw_fork_count(), TW_ERR_INVALID,
                "rank %d: a forked process does not have the thread of its parent's transport",
                tw_transport_rank(transport));
@@ -194,7 +189,6 @@ void tw_progress_put(tw_progress_t *progress)
 tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg)
 {
     command_t command = {.fn = fn, .arg = arg};
-
     if (!progress || pthread_equal(pthread_self(), progress->thread)) {
         return fn(arg);
     }
@@ -238,7 +232,6 @@ void tw_progress_notify(tw_progress_t *progress)
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec)
 {
     struct timespec until;
-
     clock_gettime(CLOCK_MONOTONIC, &until);
     uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)(timeout_sec * 1e9);
     until.tv_sec += (time_t)(ns / 1000000000u);

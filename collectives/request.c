@@ -29,7 +29,6 @@ static uint64_t tw_load_ns(const uint64_t *at)
 static void request_finish(tw_coll_request_t *request, tw_status_t status)
 {
     tw_coll_t *coll = request->coll;
-
     TAILQ_REMOVE(&coll->active, request, link);
     if (coll->engine->release) {
         coll->engine->release(request);
@@ -115,7 +114,6 @@ static tw_status_t request_step(tw_coll_request_t *request, int *moved)
 {
     const tw_coll_engine_t *engine = request->coll->engine;
     tw_status_t rest = TW_OK, status = TW_OK;
-
     if (request->sched) {
         status = tw_sched_step(request->sched, moved);
     }
@@ -133,7 +131,6 @@ static tw_status_t request_step(tw_coll_request_t *request, int *moved)
 static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
-
     while (request) {
         tw_coll_request_t *next = TAILQ_NEXT(request, link);
         tw_status_t status = request_step(request, moved);
@@ -154,7 +151,6 @@ static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request;
     int computed = 0;
-
     TAILQ_FOREACH(request, &coll->active, link)
     {
         tw_status_t status = request->sched ? tw_sched_compute_one(request->sched, &computed) : TW_OK;
@@ -173,7 +169,6 @@ void tw_coll_move(void *arg, int *all_moved)
 {
     tw_coll_t *coll = arg;
     int own_moved = 0, *moved = &own_moved;
-
     if (TAILQ_EMPTY(&coll->active)) {
         coll->mover.polls = 0;
         return;
@@ -203,7 +198,6 @@ static const char *request_describe(const tw_coll_request_t *request, char *buf,
 static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
-
     while (request && request->is_failed) {
         request = TAILQ_NEXT(request, link);
     }
@@ -235,7 +229,6 @@ void tw_coll_patient_set(tw_coll_t *coll)
 static int is_overdue(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
-
     if (moved || now - tw_load_ns(&coll->looked_ns) > AWAY_NS) {
         tw_store_ns(&coll->moved_ns, now);
     }
@@ -247,7 +240,6 @@ static int is_overdue(tw_coll_t *coll, int moved)
 static int has_patient(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request;
-
     TAILQ_FOREACH(request, &coll->active, link)
     {
         if (request->args.patient) {
@@ -264,7 +256,6 @@ static void say_waiting(tw_coll_request_t *request)
     char what[DESCRIBE_BYTES], since[16] = "";
     time_t begin = time(NULL) - (time_t)still_sec(coll);
     struct tm local;
-
     if (request->is_said) {
         return;
     }
@@ -285,7 +276,6 @@ static tw_status_t time_out(void *arg)
     tw_coll_t *coll = arg;
     tw_coll_request_t *request = first_awaited(coll);
     char what[DESCRIBE_BYTES];
-
     if (!request || still_sec(coll) < tw_coll_timeout(coll)) {
         return TW_OK;
     }
@@ -304,7 +294,6 @@ static tw_status_t time_out(void *arg)
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
-
     *moved = 0;
     if (status == TW_OK && coll->engine->check) {
         status = coll->engine->check(coll);
@@ -330,7 +319,6 @@ static tw_status_t progress(tw_coll_t *coll, int *moved)
 static double sleep_sec(const tw_coll_t *coll)
 {
     double share = tw_coll_timeout(coll) / 4;
-
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
@@ -339,7 +327,6 @@ static double sleep_sec(const tw_coll_t *coll)
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
-
     if (coll->transport) {
         (void)tw_transport_sleep(coll->transport, sleep_sec(coll));
     } else if (tw_time_ns() - tw_load_ns(&coll->moved_ns) > SPIN_NS) {
@@ -351,7 +338,6 @@ static void sleep_a_while(tw_coll_t *coll)
 tw_status_t tw_coll_drain(tw_coll_t *coll)
 {
     tw_status_t status = coll->status;
-
     while (status == TW_OK && first_awaited(coll)) {
         int moved;
         status = progress(coll, &moved);
@@ -369,7 +355,6 @@ static tw_status_t request_start(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     int moved = 0;
-
     coll->sequence++;
     request->posted_ns = tw_time_ns();
     tw_store_ns(&coll->moved_ns, request->posted_ns);
@@ -394,7 +379,6 @@ static tw_status_t request_start(tw_coll_request_t *request)
 static tw_status_t take_status(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
-
     tw_progress_lock(coll->progress);
     tw_status_t status = request->status;
     if (status != TW_IN_PROGRESS) {
@@ -440,7 +424,6 @@ static tw_status_t request_post(void *arg)
     tw_coll_t *coll = call->coll;
     tw_coll_request_t *posted, **request = call->request;
     tw_status_t status = coll->status;
-
     tw_coll_enter(coll);
     if (status == TW_OK && coll->engine->check) {
         status = coll->engine->check(coll);
@@ -469,7 +452,6 @@ static tw_status_t request_post(void *arg)
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request)
 {
     call_t call = {.coll = coll, .args = args, .request = request};
-
     TW_TRY(tw_coll_check_process(coll));
     return coll->progress ? tw_progress_call(coll->progress, request_post, &call) : request_post(&call);
 }
@@ -481,7 +463,6 @@ static tw_status_t test_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     tw_status_t status = take_status(request);
-
     if (status == TW_IN_PROGRESS && is_overdue(coll, 0)) {
         (void)tw_progress_call(coll->progress, time_out, coll);
     }
@@ -492,7 +473,6 @@ static tw_status_t wait_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
     tw_status_t status;
-
     while ((status = test_apart(request)) == TW_IN_PROGRESS) {
         tw_progress_lock(coll->progress);
         if (request->status == TW_IN_PROGRESS) {
@@ -507,7 +487,6 @@ static tw_status_t wait_apart(tw_coll_request_t *request)
 tw_status_t tw_coll_test(tw_coll_request_t *request)
 {
     int moved;
-
     TW_TRY(tw_coll_check_process(request->coll));
     if (request->coll->progress) {
         return test_apart(request);
@@ -544,14 +523,12 @@ tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args)
 static tw_status_t status_now(void *arg)
 {
     const tw_coll_t *coll = arg;
-
     return coll->status;
 }
 
 tw_status_t tw_coll_progress(tw_coll_t *coll)
 {
     int moved;
-
     TW_TRY(tw_coll_check_process(coll));
     return coll->progress ? tw_progress_call(coll->progress, status_now, coll) : progress(coll, &moved);
 }
@@ -559,7 +536,6 @@ tw_status_t tw_coll_progress(tw_coll_t *coll)
 static tw_status_t cancel(void *arg)
 {
     tw_coll_t *coll = arg;
-
     tw_coll_enter(coll);
     return request_fail(coll, TW_ERR_CANCELED);
 }
@@ -581,7 +557,6 @@ static tw_status_t request_prepare(void *arg)
 {
     const call_t *call = arg;
     tw_coll_t *coll = call->coll;
-
     TW_FAIL_IF(!coll->engine->prepare, TW_ERR_UNSUPPORTED,
                "rank %d: %s: operations on host memory cannot be prepared", coll->topo.rank,
                tw_coll_op_name(call->args->op));
@@ -592,14 +567,12 @@ static tw_status_t request_prepare(void *arg)
 tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     call_t call = {.coll = coll, .args = args};
-
     return tw_progress_call(coll->progress, request_prepare, &call);
 }
 
 static tw_status_t request_planned_bytes(void *arg)
 {
     const call_t *call = arg;
-
     tw_coll_enter(call->coll);
     return call->coll->engine->planned_bytes(call->coll, call->args, call->bytes);
 }
@@ -607,7 +580,6 @@ static tw_status_t request_planned_bytes(void *arg)
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
     call_t call = {.coll = coll, .args = args, .bytes = bytes};
-
     return tw_progress_call(coll->progress, request_planned_bytes, &call);
 }
 
@@ -615,7 +587,6 @@ void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan
 {
     const tw_coll_choice_t *choice = &request->choice;
     const tw_coll_algo_info_t *info = request->coll->engine->algo_get(choice->algo);
-
     *plan = (tw_coll_plan_t){
         .algo = info->name,
         .quantized = info->quantized,

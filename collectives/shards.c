@@ -10,7 +10,6 @@ static void append_shard(const tw_host_run_t *run, int is_out, int r, const char
 {
     const tw_coll_args_t *args = run->args;
     int receives = is_out && args->op == TW_COLL_ALLTOALL;
-
     for (size_t s = 0; s < args->n_segments; s++) {
         const tw_coll_segment_t *segment = &args->segments[s];
         const size_t *counts = receives ? segment->recv_counts : segment->counts;
@@ -25,7 +24,6 @@ static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t
 {
     const tw_grid_shard_t *shard = &run->op->grid->shards[r];
     tw_grid_placed_t piece;
-
     for (size_t c = 0; c < shard->n_chunks; c++) {
         tw_grid_walk_t walk =
             tw_grid_walk_start(run->op->grid, shard->first_chunk + c, run->request->tensors, run->args->type);
@@ -54,7 +52,6 @@ static tw_status_t make_view(tw_host_run_t *run, int is_out)
     tw_view_extent_t *extents = tw_sched_alloc(run->sched, (n_extents + 1) * sizeof(*extents));
     const char **next = tw_sched_alloc(run->sched, (args->n_segments + 1) * sizeof(*next));
     size_t *first = tw_sched_alloc(run->sched, ((size_t)world + 1) * sizeof(*first));
-
     if (!view || !extents || !next || !first) {
         return TW_ERR_NO_MEMORY;
     }
@@ -84,7 +81,6 @@ static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
     const tw_view_t *view = run->views[is_out];
     const size_t *first = run->firsts[is_out];
     int world = run->topo->world, owner = flows->of == TW_FLOWS_ROOT ? run->args->root : run->topo->rank;
-
     if (flows->by_pair && is_out != (r >= world)) { /* what goes to each rank, then what comes from each */
         return tw_span_view(view, 0, 0);
     }
@@ -98,7 +94,6 @@ static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 static void find_chunks(tw_host_run_t *run, int r)
 {
     tw_host_shard_t *shard = &run->shards[r];
-
     for (int is_out = 0; is_out < 2; is_out++) {
         shard->spans[is_out] = shard_span(run, is_out, r);
         size_t n = shard->spans[is_out].n;
@@ -118,7 +113,6 @@ static void find_chunks(tw_host_run_t *run, int r)
 static size_t count_elems(const tw_host_run_t *run, const tw_host_shard_t *shard, size_t c)
 {
     size_t left = shard->n_elems - c * run->chunk_elems;
-
     if (run->op) {
         return run->op->grid->chunks[shard->first_chunk + c].n_elems;
     }
@@ -129,14 +123,12 @@ static size_t count_elems(const tw_host_run_t *run, const tw_host_shard_t *shard
 static tw_host_cell_t user_cell(const tw_host_shard_t *shard, int is_out, size_t at, size_t n)
 {
     tw_span_t span = shard->spans[is_out];
-
     return (tw_host_cell_t){tw_span_view(span.view, span.first + at, n), TW_TASK_NONE, !is_out};
 }
 
 static tw_status_t create_shards(tw_host_run_t *run)
 {
     size_t n_tasks = 0, n_cells = 0;
-
     for (int r = 0; r < run->first->n_owners; r++) {
         tw_host_shard_t *shard = &run->shards[r];
         find_chunks(run, r);
@@ -174,7 +166,6 @@ static tw_status_t get_ops(tw_host_run_t *run, tw_kept_program_t *kept)
 {
     size_t n = run->op ? run->op->grid->n_chunks : 0;
     int is_there[TW_N_CODINGS] = {[TW_CODING_NONE] = n == 0};
-
     for (size_t c = 0; c < n; c++) {
         is_there[tw_grid_coding(run->op->grid, c)] = 1;
     }
@@ -200,7 +191,6 @@ static size_t *split_evenly(const tw_host_run_t *run)
 {
     int world = run->topo->world, n_shards = tw_flows_count_shards(run->flows, run->topo), n_before = 0;
     size_t *first = tw_sched_alloc(run->sched, ((size_t)world + 1) * sizeof(*first));
-
     for (int r = 0; first && r < world; r++) {
         n_before += tw_flows_owns(run->flows, run->topo, r);
         first[r + 1] = tw_coll_shard_offset(run->request->n_elems, n_shards, n_before);
@@ -217,7 +207,6 @@ static tw_status_t give_counts(const tw_host_run_t *run)
     tw_coll_segment_t *segments = tw_sched_alloc(run->sched, (n + 1) * sizeof(*segments));
     size_t *counts = tw_sched_alloc(run->sched, (n * world + 1) * sizeof(*counts));
     const size_t *first = split_evenly(run);
-
     if (!segments || !counts || !first) {
         return TW_ERR_NO_MEMORY;
     }
@@ -239,7 +228,6 @@ static tw_status_t give_counts(const tw_host_run_t *run)
 tw_status_t tw_host_run_init(tw_host_run_t *run, tw_kept_program_t *kept)
 {
     size_t elem_bytes = tw_type_bytes(run->args->type);
-
     run->chunk_elems = run->request->choice.chunk_bytes / elem_bytes;
     run->chunk_elems += run->chunk_elems == 0;
     if (run->args->codec) {

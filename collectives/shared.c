@@ -6,7 +6,6 @@ static void move_all(void *arg, int *moved)
 {
     const tw_shared_t *shared = arg;
     tw_shared_mover_t *mover;
-
     LIST_FOREACH(mover, &shared->movers, link)
     {
         mover->move(mover->arg, moved);
@@ -18,7 +17,6 @@ static int any_polls(void *arg)
     const tw_shared_t *shared = arg;
     const tw_shared_mover_t *mover;
     int polls = 0;
-
     LIST_FOREACH(mover, &shared->movers, link)
     {
         polls |= mover->polls;

@@ -13,14 +13,12 @@ size_t tw_coll_shard_elems(size_t n_elems, int world, int rank)
 size_t tw_coll_shard_offset(size_t n_elems, int world, int rank)
 {
     size_t extra = n_elems % (size_t)world, r = (size_t)rank;
-
     return n_elems / (size_t)world * r + (r < extra ? r : extra);
 }
 
 static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks, int world)
 {
     int own = tw_transport_rank(transport), found = 0;
-
     for (int i = 0; i < world; i++) {
         TW_FAIL_IF(ranks[i] < 0 || ranks[i] >= tw_transport_world(transport), TW_ERR_INVALID,
                    "rank %d: communicator: there is no rank %d", own, ranks[i]);
@@ -50,7 +48,6 @@ static void topology_number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
 static void order_ring(tw_topo_t *topo)
 {
     int at = 0;
-
     topo->min_local = topo->world;
     topo->max_local = 0;
     for (int n = 0; n < topo->n_nodes; n++) {
@@ -74,7 +71,6 @@ tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint6
 {
     size_t n = (size_t)world;
     int *all = calloc(6 * n + 1, sizeof(*all));
-
     if (!all) {
         return TW_ERR_NO_MEMORY;
     }

@@ -8,7 +8,6 @@ tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out
 {
     tw_coll_params_t own = params ? *params : (tw_coll_params_t){0};
     tw_job_t job;
-
     TW_FAIL_IF(own.transport || own.ranks, TW_ERR_INVALID,
                "a communicator of the whole job finds its ranks and its transport by itself");
     TW_TRY(tw_job_from_env(&job));

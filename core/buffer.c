@@ -14,7 +14,6 @@ void *tw_buffer_alloc(size_t bytes)
     size_t unit = bytes >= TW_BUFFER_OWN_PAGES_FROM ? (size_t)sysconf(_SC_PAGESIZE) : TW_CACHE_LINE_BYTES;
     size_t whole = tw_size_mul(tw_size_add(bytes > 0 ? bytes : 1, unit - 1) / unit, unit);
     void *buffer;
-
     if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : unit, whole) != 0) {
         return NULL;
     }
@@ -28,7 +27,6 @@ void *tw_buffer_alloc(size_t bytes)
 void *tw_buffer_alloc_zero(size_t bytes)
 {
     void *buffer = tw_buffer_alloc(bytes);
-
     if (buffer) {
         memset(buffer, 0, bytes);
     }
@@ -46,7 +44,6 @@ int tw_grow(void *items, size_t *max, size_t n, size_t item_bytes)
 {
     size_t wanted = *max > 0 ? tw_size_mul(*max, 2) : LEAST_ITEMS;
     void *array;
-
     if (n <= *max) {
         return 1;
     }

@@ -10,7 +10,6 @@
 tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const char *text)
 {
     tw_config_value_t value;
-
     TW_TRY(tw_config_value_parse(field, text, &value));
     if (!tw_config_value_in_range(field, &value)) {
         return TW_ERR_INVALID; /* nothing to free: strings have no range */
@@ -26,7 +25,6 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
 {
     char allowed[512];
     tw_status_t status = tw_config_parse(field, options, text);
-
     TW_FAIL_IF(status == TW_ERR_NO_MEMORY, status, "config: out of memory for %s%s", source, field->name);
     TW_FAIL_IF(status != TW_OK, TW_ERR_CONFIG, "config: %s%s=%s: expected %s", source, field->name,
                text ? text : "(null)", tw_config_describe(field, allowed, sizeof(allowed)));
@@ -36,7 +34,6 @@ static tw_status_t set_field(const tw_config_field_t *field, void *options, cons
 tw_status_t tw_config_init(const tw_config_table_t *table, void *options)
 {
     tw_status_t status = TW_OK;
-
     memset(options, 0, table->options_bytes);
     for (size_t i = 0; i < table->n_fields && status == TW_OK; i++) {
         const tw_config_field_t *field = &table->fields[i];
@@ -67,7 +64,6 @@ static const tw_config_field_t *find_field(const tw_config_table_t *table, const
 tw_status_t tw_config_set(const tw_config_table_t *table, void *options, const char *name, const char *value)
 {
     const tw_config_field_t *field = find_field(table, name);
-
     return field ? set_field(field, options, "", value) : TW_ERR_NOT_FOUND;
 }
 
@@ -83,7 +79,6 @@ typedef struct list {
 static char *cut(char *text, char mark)
 {
     char *at = strchr(text, mark);
-
     if (!at) {
         return NULL;
     }
@@ -94,7 +89,6 @@ static char *cut(char *text, char mark)
 static char *trim(char *text)
 {
     char *end;
-
     text += strspn(text, BLANKS);
     for (end = text + strlen(text); end > text && strchr(BLANKS, end[-1]); end--) {
     }
@@ -112,7 +106,6 @@ static tw_status_t config_unknown_key(const list_t *list, const char *name)
 {
     size_t n = list->table->n_fields;
     const char *names[n + 1], *nearest;
-
     for (size_t i = 0; i < n; i++) {
         names[i] = list->table->fields[i].name;
     }
@@ -126,7 +119,6 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
     char name[NAME_BYTES], source[NAME_BYTES];
     char *value = cut(pair, '=');
     const tw_config_field_t *field;
-
     if (!value) {
         return bad_form(list, pair);
     }
@@ -139,7 +131,6 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
 static tw_status_t set_section(const list_t *list, char *section)
 {
     char *pair = cut(section, ':');
-
     section = trim(section);
     if (!pair) {
         return *section != '\0' ? bad_form(list, section) : TW_OK;
@@ -157,7 +148,6 @@ tw_status_t tw_config_set_list(const tw_config_table_t *table, void *options, co
     const list_t list = {.table = table, .options = options, .source = source};
     char *copy = strdup(text);
     tw_status_t status = TW_OK;
-
     TW_FAIL_IF(!copy, TW_ERR_NO_MEMORY, "config: out of memory for %s", source);
     for (char *section = copy, *next; section && status == TW_OK; section = next) {
         next = cut(section, ';');

@@ -26,7 +26,6 @@ static size_t edit_distance(const char *a, const char *b)
     size_t rows[3][NAME_BYTES + 1];
     size_t *before_last = rows[0], *last = rows[1], *row = rows[2];
     size_t n = strlen(b);
-
     for (size_t j = 0; j <= n; j++) {
         row[j] = j;
     }
@@ -52,7 +51,6 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
     /* A third of the letters may be wrong, but a short name always forgives one. */
     size_t limit = strlen(name) / 3 + 1;
     const char *nearest = NULL;
-
     if (strlen(name) >= NAME_BYTES) {
         return NULL;
     }
@@ -74,7 +72,6 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
 static size_t count_fields(const tw_config_table_t *const *tables, size_t n_tables)
 {
     size_t n = 0;
-
     for (size_t i = 0; i < n_tables; i++) {
         n += tables[i]->n_fields;
     }
@@ -97,7 +94,6 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
     char name[NAME_BYTES];
     size_t length = strcspn(entry, "=");
     const char *nearest;
-
     if (strncmp(entry, PREFIX, strlen(PREFIX)) != 0) {
         return 0;
     }
@@ -118,7 +114,6 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
 size_t tw_config_check_entries(const char *const *known, size_t n_known, int only_near)
 {
     size_t n_unknown = 0;
-
     for (char **entry = environ; *entry; entry++) {
         n_unknown += check_entry(*entry, known, n_known, only_near);
     }
@@ -129,7 +124,6 @@ size_t tw_config_check_environment(const tw_config_table_t *const *tables, size_
 {
     size_t n_known = 0, n_unknown;
     const char **known = calloc(count_fields(tables, n_tables) + 1, sizeof(*known));
-
     TW_FAIL_IF(!known, 0, "config: out of memory");
     for (size_t i = 0; i < n_tables; i++) {
         for (size_t j = 0; j < tables[i]->n_fields; j++) {

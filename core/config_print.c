@@ -43,7 +43,6 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
 static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
 {
     size_t parsed;
-
     tw_format_bytes(bytes, buf, buf_bytes);
     if (tw_parse_bytes(buf, &parsed) != TW_OK || parsed != bytes) {
         snprintf(buf, buf_bytes, "%zu", bytes);
@@ -128,14 +127,12 @@ static const char *kind_of(const tw_config_field_t *field)
 static void print_append(char *buf, size_t buf_bytes, const char *before, const char *text)
 {
     size_t used = strlen(buf);
-
     snprintf(buf + used, buf_bytes - used, "%s%s", before, text);
 }
 
 static void append_range(const tw_config_field_t *field, char *buf, size_t buf_bytes)
 {
     char end[64];
-
     if (!tw_config_has_range(field)) {
         return;
     }
@@ -166,7 +163,6 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
 {
     char dflt_text[1024];
     tw_config_value_t value, dflt;
-
     snprintf(buf, buf_bytes, "%s", field->dflt ? field->dflt : "");
     if (!options || tw_config_value_parse(field, field->dflt, &dflt) != TW_OK) {
         return buf;
@@ -187,7 +183,6 @@ const char *tw_config_format(const tw_config_field_t *field, const void *options
 static void print_wrapped(const char *text, FILE *out)
 {
     size_t column = 0;
-
     while (*(text += strspn(text, " \n")) != '\0') {
         size_t word = strcspn(text, " \n");
 
@@ -208,7 +203,6 @@ static void print_wrapped(const char *text, FILE *out)
 void tw_config_print(const tw_config_table_t *table, const void *options, FILE *out)
 {
     char value[1024], allowed[512];
-
     fprintf(out, "%s:\n", table->module);
     for (size_t i = 0; i < table->n_fields; i++) {
         const tw_config_field_t *field = &table->fields[i];

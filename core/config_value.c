@@ -48,7 +48,6 @@ void tw_config_value_store(const tw_config_field_t *field, void *options, const 
 static tw_status_t parse_int32(const char *text, int *value)
 {
     int64_t number;
-
     TW_TRY(tw_parse_int(text, &number));
     if (number < INT32_MIN || number > INT32_MAX) {
         return TW_ERR_INVALID;
@@ -99,7 +98,6 @@ int tw_config_has_range(const tw_config_field_t *field)
 int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value)
 {
     double number;
-
     if (!tw_config_has_range(field)) {
         return 1;
     }

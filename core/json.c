@@ -17,7 +17,6 @@ struct tw_json {
 tw_json_t *tw_json_create(void)
 {
     tw_json_t *json = calloc(1, sizeof(*json));
-
     if (!json) {
         return NULL;
     }
@@ -80,7 +79,6 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
 {
     char *text;
     int failed;
-
     if (!json) {
         return TW_ERR_NO_MEMORY;
     }

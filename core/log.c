@@ -48,7 +48,6 @@ static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int l
     struct timespec now;
     struct tm local;
     char clock[16] = "";
-
     (void)ctx, (void)file, (void)line;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (localtime_r(&now.tv_sec, &local)) {
@@ -79,7 +78,6 @@ static tw_log_level_t init_level(void)
     tw_config_value_t value;
     char allowed[128];
     int unset = LEVEL_UNSET, before = TW_LOG_WARN;
-
     if (!atomic_compare_exchange_strong(&current_level, &unset, TW_LOG_WARN) || !text) {
         return (tw_log_level_t)atomic_load(&current_level);
     }
@@ -96,7 +94,6 @@ static tw_log_level_t init_level(void)
 tw_log_level_t tw_log_level(void)
 {
     int level = atomic_load_explicit(&current_level, memory_order_relaxed);
-
     return level == LEVEL_UNSET ? init_level() : (tw_log_level_t)level;
 }
 
@@ -180,7 +177,6 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
     char message[MESSAGE_BYTES];
     va_list args;
     int length;
-
     if (level > tw_log_level()) {
         return;
     }

@@ -27,7 +27,6 @@ static size_t number_length(const char *text)
 {
     const char *p = text;
     size_t n_digits = 0;
-
     for (; is_digit(*p); p++) {
         n_digits++;
     }
@@ -57,7 +56,6 @@ static size_t number_length(const char *text)
 static tw_status_t parse_c_double(const char *text, double *value)
 {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-
     if (c_locale == (locale_t)0) {
         return TW_ERR_NO_MEMORY;
     }
@@ -71,7 +69,6 @@ static tw_status_t parse_suffixed(const char *text, const suffix_t *suffixes, si
 {
     size_t length = text ? number_length(text) : 0;
     double number;
-
     if (length == 0) {
         return TW_ERR_INVALID;
     }
@@ -93,7 +90,6 @@ tw_status_t tw_parse_double(const char *text, double *value)
     static const suffix_t none[] = {{"", 1}};
     int negative = text && text[0] == '-';
     double magnitude;
-
     if (parse_suffixed(text ? text + negative : NULL, none, 1, &magnitude) != TW_OK) {
         return TW_ERR_INVALID;
     }
@@ -106,7 +102,6 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     const char *digits = text;
     char *end;
     long long number;
-
     if (!text) {
         return TW_ERR_INVALID;
     }
@@ -128,7 +123,6 @@ static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 {
     unsigned long long number;
     char *end;
-
     if (!is_digit(*text)) {
         return TW_ERR_INVALID;
     }
@@ -148,7 +142,6 @@ tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
         {"G", 0x1p30}, {"GB", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40}, {"TB", 0x1p40}, {"TiB", 0x1p40},
     };
     double value;
-
     if (!text) {
         return TW_ERR_INVALID;
     }
@@ -169,7 +162,6 @@ tw_status_t tw_parse_bytes(const char *text, size_t *bytes)
 tw_status_t tw_parse_time(const char *text, double *seconds)
 {
     static const suffix_t suffixes[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
-
     return parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), seconds);
 }
 
@@ -177,7 +169,6 @@ tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
 {
     static const suffix_t suffixes[] = {{"", 1},       {"bit", 1},    {"kbit", 1e3},
                                         {"mbit", 1e6}, {"gbit", 1e9}, {"tbit", 1e12}};
-
     if (text && (strcasecmp(text, "none") == 0 || strcasecmp(text, "auto") == 0)) {
         *bits_per_second = 0;
         return TW_OK;
@@ -188,7 +179,6 @@ tw_status_t tw_parse_rate(const char *text, double *bits_per_second)
 tw_status_t tw_parse_count(const char *text, double *count)
 {
     static const suffix_t suffixes[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}};
-
     return parse_suffixed(text, suffixes, N_SUFFIXES(suffixes), count);
 }
 
@@ -196,7 +186,6 @@ tw_status_t tw_parse_bool(const char *text, int *value)
 {
     static const char *const words[][2] = {
         {"n", "y"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}, {"0", "1"}};
-
     for (size_t i = 0; text && i < N_SUFFIXES(words); i++) {
         for (int truth = 0; truth < 2; truth++) {
             if (strcasecmp(text, words[i][truth]) == 0) {
@@ -229,7 +218,6 @@ const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes)
     static const char units[] = {'K', 'M', 'G', 'T'};
     int unit = -1;
     size_t one = 1;
-
     while (unit + 1 < (int)sizeof(units) && bytes / 1024 >= one) {
         one *= 1024;
         unit++;

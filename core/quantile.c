@@ -6,7 +6,6 @@
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 
@@ -14,7 +13,6 @@ double tw_quantile(double *values, size_t n_values, double share)
 {
     double position, fraction;
     size_t below;
-
     if (n_values == 0) {
         return NAN;
     }

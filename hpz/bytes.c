@@ -7,7 +7,6 @@ static size_t transfer_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *trans
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     size_t bytes = transfer->fresh ? transfer->n_own * sizeof(*transfer->fresh) : 0;
-
     bytes += tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, hpz->node);
     for (int node = 0; transfer->others && node < hpz->n_nodes; node++) {
         bytes += node == hpz->node ? 0 : (size_t)transfer->bytes[node];
@@ -22,7 +21,6 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
     size_t n = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
     size_t bytes = hpz->replicas ? n * tw_hpz_replica_elem_bytes(hpz) : 0;
-
     bytes += hpz->states ? n : 0;
     bytes += own->last ? n_own * sizeof(*own->last) : 0;
     STAILQ_FOREACH(transfer, &own->sync.transfers, in_unit)
@@ -35,7 +33,6 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 {
     size_t bytes = 0;
-
     for (int u = 0; u < hpz->n_units; u++) {
         bytes += unit_bytes(hpz, u);
     }
@@ -69,7 +66,6 @@ static place_t next_place(const tw_hpz_t *hpz, place_t place)
 size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz)
 {
     size_t most = 0;
-
     for (place_t place = first_place(hpz); place.unit < hpz->n_units; place = next_place(hpz, place)) {
         size_t n = tw_hpz_slice_elems(hpz->layout, place.unit, 0, 0, place.slice);
         most = n > most ? n : most;
@@ -90,7 +86,6 @@ typedef struct {
 static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
 {
     size_t most = 0;
-
     for (int kind = 0; kind < TW_HPZ_SYNC_COUNT; kind++) {
         int is_possible = kind != TW_HPZ_QUANTIZED || hpz->quant;
         size_t one =
@@ -134,7 +129,6 @@ static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
-
     for (int node = 0; node < hpz->n_nodes; node++) {
         bytes += message_room(hpz, place, syncs, node);
     }
@@ -146,7 +140,6 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;
-
     for (place_t place = first; place.unit < hpz->n_units; place = next_place(hpz, place)) {
         elems += tw_hpz_rail_elems(hpz, place.unit, place.slice);
         if (bytes > 0 && room > 0 && elems > room) {
@@ -163,7 +156,6 @@ size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits)
 {
     const syncs_t syncs = {.kind = kind, .bits = bits};
     size_t most = 0;
-
     for (place_t place = first_place(hpz); place.unit < hpz->n_units && hpz->params.replicas;
          place = next_place(hpz, place)) {
         size_t bytes = window_bytes(hpz, place, &syncs);

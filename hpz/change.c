@@ -55,7 +55,6 @@ void tw_hpz_bytes_cleanup(tw_hpz_bytes_t *bytes)
 tw_status_t tw_hpz_change_create(tw_hpz_change_t **out)
 {
     tw_hpz_change_t *change = calloc(1, sizeof(*change));
-
     TW_FAIL_IF(!change, TW_ERR_NO_MEMORY, "out of memory for a coder of changes");
     tw_status_t status = tw_quant_delta_create(NULL, &change->delta);
     if (status != TW_OK) {
@@ -124,7 +123,6 @@ size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
 static void add_step(tw_hpz_change_t *change, size_t step)
 {
     piece_t *last = change->n_pieces > 0 ? pieces_of(change) + change->n_pieces - 1 : NULL;
-
     if (last && step - (last->first + last->n) <= TW_HPZ_GAP_STEPS) {
         last->n = (uint32_t)(step + 1 - last->first);
     } else {
@@ -162,14 +160,12 @@ static cut_t cut_of(const tw_hpz_field_t *field, size_t first, size_t end)
     size_t elem = (size_t)field->coding, field_end = field->offset + field->n_bytes;
     size_t from = first > field->offset ? (first - field->offset) / elem * elem : 0;
     size_t to = (least(end, field_end) - field->offset + elem - 1) / elem * elem;
-
     return (cut_t){.field = field, .offset = field->offset + from, .n_bytes = to - from};
 }
 
 static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
 {
     const tw_hpz_field_t *field = form->fields, *fields_end = form->fields + form->n_fields;
-
     change->n_cuts = 0;
     TW_TRY(tw_hpz_bytes_need(&change->cuts, (change->n_pieces + form->n_fields) * sizeof(cut_t)));
     for (size_t i = 0; i < change->n_pieces; i++) {
@@ -189,7 +185,6 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
 static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
 {
     size_t bytes = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         bytes += cuts_of(change)[i].field->coding == coding ? cuts_of(change)[i].n_bytes : 0;
     }
@@ -210,7 +205,6 @@ static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
     size_t n = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         if (cut->field->coding == coding) {
@@ -231,7 +225,6 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
     uint16_t *old_upper = (void *)change->old_upper.data, *new_upper = (void *)change->new_upper.data;
     size_t n = 0, at = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         size_t n_elems = cut->n_bytes / sizeof(uint32_t);
@@ -251,7 +244,6 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
 static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16_t *uppers, uint8_t *lowers)
 {
     size_t at = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         size_t n_elems = cut->field->coding == TW_HPZ_AS_WORD ? cut->n_bytes / sizeof(uint32_t) : 0;
@@ -271,7 +263,6 @@ static void put_words(const tw_hpz_change_t *change, uint8_t *run, const uint16_
                       const uint8_t *lowers)
 {
     size_t at = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         size_t n_elems = cut->field->coding == TW_HPZ_AS_WORD ? cut->n_bytes / sizeof(uint32_t) : 0;
@@ -299,7 +290,6 @@ static size_t write_list(const tw_hpz_change_t *change, uint8_t *list)
 {
     uint8_t *at = list;
     uint32_t end = 0;
-
     for (size_t i = 0; i < change->n_pieces; i++) {
         piece_t piece = pieces_of(change)[i];
         at = write_number(at, piece.first - end);
@@ -321,7 +311,6 @@ static tw_status_t write_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *s
                                uint8_t *at, sizes_t *sizes)
 {
     size_t n_words = sizes->n_words;
-
     TW_TRY(tw_hpz_bytes_need(&change->old_upper, n_words * sizeof(uint16_t)));
     TW_TRY(tw_hpz_bytes_need(&change->new_upper, n_words * sizeof(uint16_t)));
     take_words(change, run, (void *)change->old_upper.data, NULL);
@@ -334,7 +323,6 @@ static tw_status_t write_bytes(tw_hpz_change_t *change, uint8_t *run, const uint
                                sizes_t *sizes)
 {
     size_t n = run_segments(change, TW_HPZ_AS_BYTES, run, NULL, fresh);
-
     return n == 0 ? TW_OK
                   : tw_quant_delta8_encode(change->delta, (void *)change->segments.data, n, at,
                                            tw_quant_delta8_bound_bytes(sizes->n_bytes), &sizes->bytes);
@@ -351,7 +339,6 @@ static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *sta
 {
     sizes_t sizes = change_sizes_of(change);
     size_t half_room = tw_quant_delta_bound_bytes(cut_bytes(change, TW_HPZ_AS_HALF) / sizeof(uint16_t));
-
     sizes.list = write_list(change, message + HEAD_BYTES);
     uint8_t *at = pad(message + HEAD_BYTES + sizes.list, HEAD_BYTES + sizes.list);
     size_t n = run_segments(change, TW_HPZ_AS_HALF, run, states, fresh);
@@ -374,7 +361,6 @@ static tw_status_t write_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *sta
 static size_t change_follow(const tw_hpz_change_t *change, uint8_t *run, const uint8_t *fresh)
 {
     size_t changed = 0;
-
     for (size_t i = 0; i < change->n_cuts; i++) {
         const cut_t *cut = &cuts_of(change)[i];
         memcpy(run + cut->offset, fresh + cut->offset, cut->n_bytes);
@@ -419,7 +405,6 @@ static int read_list(tw_hpz_change_t *change, const tw_hpz_form_t *form, const u
 {
     const uint8_t *end = list + bytes;
     uint64_t step = 0, most = n_steps(form);
-
     for (change->n_pieces = 0; list < end;) {
         uint32_t gap, n;
         if (!change_read_number(&list, end, &gap) || !change_read_number(&list, end, &n) || n == 0 ||
@@ -457,7 +442,6 @@ static tw_status_t read_words(tw_hpz_change_t *change, uint8_t *run, uint8_t *st
 static tw_status_t change_read_bytes(tw_hpz_change_t *change, uint8_t *run, const uint8_t *at, size_t bytes)
 {
     size_t n = run_segments(change, TW_HPZ_AS_BYTES, run, NULL, NULL);
-
     if ((n == 0) != (bytes == 0)) {
         return TW_ERR_FORMAT;
     }
@@ -470,7 +454,6 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
                             const sizes_t *sizes)
 {
     const uint8_t *at = message + change_aligned(HEAD_BYTES + sizes->list);
-
     TW_TRY(
         decode_segments(change, run_segments(change, TW_HPZ_AS_HALF, run, states, NULL), at, sizes->halves));
     at += change_aligned(sizes->halves);
@@ -487,7 +470,6 @@ static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t
                                     const uint8_t *message, size_t bytes, sizes_t *sizes)
 {
     uint32_t head[HEAD_WORDS];
-
     if (bytes < HEAD_BYTES) {
         return TW_ERR_FORMAT;
     }
@@ -512,7 +494,6 @@ tw_status_t tw_hpz_change_decode(tw_hpz_change_t *change, const tw_hpz_form_t *f
 {
     sizes_t sizes;
     tw_status_t status = change_read_head(change, form, message, bytes, &sizes);
-
     if (status == TW_ERR_FORMAT) {
         tw_error("a message of changes of %zu bytes makes no sense", bytes);
     }

@@ -48,7 +48,6 @@ static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
     tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, tensor, hpz->local);
     const void *at = tw_hpz_replica_at(hpz, unit, piece.offset);
     size_t n_bytes = piece.n_elems * tw_hpz_replica_elem_bytes(hpz);
-
     out->version = hpz->units[unit].version;
     if (hpz->is_elsewhere) {
         return hash_parts(hpz, at, n_bytes, tensor, &out->hash);
@@ -71,7 +70,6 @@ static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
 static int first_of_rail(const tw_hpz_t *hpz, int rank)
 {
     int local = tw_coll_local_of(hpz->params.coll, rank), first = 0;
-
     while (tw_coll_local_of(hpz->params.coll, first) != local) {
         first++;
     }
@@ -91,7 +89,6 @@ static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint6
     char number[32];
     int first = first_of_rail(hpz, rank), unit = hpz->params.tensors[tensor].unit;
     const stamp_t *own = &stamps[(size_t)rank * n_stamps(hpz) + tensor];
-
     TW_FAIL_IF(own->version != version, TW_ERR_MISMATCH,
                "rank %d: unit %d: the replica of rank %d is at version %" PRIu64 " instead of %" PRIu64,
                hpz->rank, unit, rank, own->version, version);
@@ -104,7 +101,6 @@ static tw_status_t compare_one(const tw_hpz_t *hpz, const stamp_t *stamps, uint6
 static tw_status_t check_compare(const tw_hpz_t *hpz, const stamp_t *stamps, uint64_t version)
 {
     tw_status_t status = TW_OK;
-
     for (int r = 0; r < hpz->world && status == TW_OK; r++) {
         for (size_t t = 0; t < n_stamps(hpz) && status == TW_OK; t++) {
             status = compare_one(hpz, stamps, version, r, t);

@@ -18,7 +18,6 @@ static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hp
 static void form_append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
 {
     tw_hpz_field_t *last = form->n_fields > 0 ? &form->fields[form->n_fields - 1] : NULL;
-
     if (n_bytes == 0) {
         return;
     }
@@ -34,7 +33,6 @@ static void form_append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_h
 static tw_status_t form_check(const tw_hpz_kept_params_t *params)
 {
     size_t end = 0;
-
     TW_FAIL_IF(params->run_bytes == 0 || params->run_bytes > TW_HPZ_RUN_BYTES_MAX, TW_ERR_INVALID,
                "unit %s: a run of %zu bytes", params->name, params->run_bytes);
     for (size_t i = 0; i < params->n_parts; i++) {
@@ -53,7 +51,6 @@ static tw_status_t form_check(const tw_hpz_kept_params_t *params)
 tw_status_t tw_hpz_form_init(tw_hpz_form_t *form, const tw_hpz_kept_params_t *params)
 {
     size_t end = 0;
-
     *form = (tw_hpz_form_t){.run_bytes = params->run_bytes};
     TW_TRY(form_check(params));
     form->fields = calloc(2 * params->n_parts + 1, sizeof(*form->fields));

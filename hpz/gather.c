@@ -30,7 +30,6 @@ static tw_hpz_gather_t *gather_alloc(const tw_hpz_keeper_t *keeper)
 {
     size_t nodes = (size_t)keeper->n_nodes;
     tw_hpz_gather_t *gather = calloc(1, sizeof(*gather));
-
     if (gather) {
         gather->records = calloc(nodes, sizeof(*gather->records));
         gather->counts = calloc(nodes * nodes, sizeof(*gather->counts));
@@ -60,7 +59,6 @@ static tw_status_t post_counted(tw_coll_t *coll, const tw_coll_args_t *args, tw_
                                 tw_coll_request_t **request)
 {
     uint64_t bytes;
-
     TW_TRY(tw_coll_planned_inter_node_bytes(coll, args, &bytes));
     gather->done.inter_node_bytes += bytes;
     return tw_coll_post(coll, args, request);
@@ -105,7 +103,6 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
     size_t at = 0, rounded = 0;
-
     TW_TRY(tw_hpz_bytes_need(&gather->message, tw_hpz_kept_bound_bytes(kept)));
     if (kept->round) {
         TW_TRY(tw_hpz_round_encode(kept->round, run, fresh, lossless, gather->message.data, &at, &rounded));
@@ -126,7 +123,6 @@ static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
     uint8_t *fresh = gather->whole + (size_t)keeper->rank * kept->form.run_bytes;
     uint8_t *run = tw_hpz_kept_run(kept, keeper->node);
     size_t bytes, changed;
-
     if (kept->version == 0) {
         gather_begin(kept, run, fresh, &bytes, &changed);
     } else {
@@ -145,7 +141,6 @@ static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
 static tw_status_t await_turn(tw_hpz_kept_t *kept)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
-
     pthread_mutex_lock(&keeper->lock);
     while (kept->busy) {
         pthread_cond_wait(&keeper->changed, &keeper->lock);
@@ -158,7 +153,6 @@ static tw_status_t await_turn(tw_hpz_kept_t *kept)
 static void enqueue(tw_hpz_gather_t *gather)
 {
     tw_hpz_keeper_t *keeper = gather->kept->keeper;
-
     pthread_mutex_lock(&keeper->lock);
     gather->kept->busy = 1;
     STAILQ_INSERT_TAIL(&keeper->queue, gather, link);
@@ -187,7 +181,6 @@ static tw_status_t gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     double begin = tw_time_sec();
-
     TW_TRY(await_turn(kept));
     tw_hpz_gather_t *gather = take_gather(keeper);
     if (!gather) {
@@ -210,7 +203,6 @@ static tw_status_t gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
 tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossless)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
-
     pthread_mutex_lock(&keeper->posting);
     tw_status_t status = gather_post(kept, whole, lossless);
     if (status != TW_OK) {
@@ -223,7 +215,6 @@ tw_status_t tw_hpz_kept_gather_post(tw_hpz_kept_t *kept, void *whole, int lossle
 static tw_status_t gather_look(tw_hpz_kept_t *kept, int wait, tw_hpz_gathered_t *out)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
-
     pthread_mutex_lock(&keeper->lock);
     while (kept->busy && wait) {
         pthread_cond_wait(&keeper->changed, &keeper->lock);
@@ -252,7 +243,6 @@ static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t
                                 const tw_hpz_record_t *other, int rank)
 {
     const tw_hpz_keeper_t *keeper = kept->keeper;
-
     TW_FAIL_IF(other->unit != own->unit, TW_ERR_MISMATCH,
                "rank %d: unit %s: rank %d gathers another unit: it has skipped a gather, or its order is "
                "another",
@@ -271,7 +261,6 @@ static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t
 static tw_status_t check_records(const tw_hpz_gather_t *gather)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
-
     for (int n = 0; n < keeper->n_nodes; n++) {
         TW_TRY(check_record(gather->kept, &gather->records[keeper->node], &gather->records[n],
                             keeper->rail_ranks[n]));
@@ -288,7 +277,6 @@ static size_t gather_aligned(size_t bytes)
 static uint8_t *gather_place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
-
     if (gather->records[node].version == 0) {
         return tw_hpz_kept_run(gather->kept, node);
     }
@@ -300,7 +288,6 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     tw_hpz_keeper_t *keeper = gather->kept->keeper;
     size_t nodes = (size_t)keeper->n_nodes, at = 0;
     tw_coll_request_t *request;
-
     for (size_t n = 0; n < nodes; n++) {
         size_t *counts = gather->counts + n * nodes;
         counts[n] = (size_t)gather->records[n].bytes;
@@ -319,7 +306,6 @@ static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *mess
 {
     uint8_t *run = tw_hpz_kept_run(kept, node);
     size_t used = 0;
-
     if (kept->round) {
         TW_TRY(tw_hpz_round_decode(kept->round, run, message, bytes, &used));
     }
@@ -333,7 +319,6 @@ static tw_status_t gather_follow(const tw_hpz_gather_t *gather)
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
     const uint8_t *at = gather->others.data;
-
     for (int n = 0; n < keeper->n_nodes; n++) {
         size_t bytes = (size_t)gather->records[n].bytes;
         if (n == keeper->node || bytes == 0) {
@@ -351,7 +336,6 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
 {
     const tw_hpz_kept_t *kept = gather->kept;
     const tw_hpz_keeper_t *keeper = kept->keeper;
-
     for (int n = 0; n < keeper->n_nodes; n++) {
         uint64_t check = gather->records[n].check;
         TW_FAIL_IF(n != keeper->node && check != 0 && check_of(tw_hpz_kept_run(kept, n), kept) != check,
@@ -367,7 +351,6 @@ static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
     size_t bytes = 0;
-
     *any = 0;
     for (int n = 0; n < keeper->n_nodes; n++) {
         *any |= gather->records[n].bytes > 0;
@@ -381,7 +364,6 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
     int any;
-
     TW_TRY(tw_coll_wait(gather->meeting));
     TW_TRY(check_records(gather));
     size_t bytes = others_bytes(gather, &any);
@@ -406,7 +388,6 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
-
     if (keeper->in_node_run_bytes != run_bytes) {
         for (int r = 0; r < keeper->world; r++) {
             size_t *counts = keeper->in_node_counts + (size_t)r * ranks;
@@ -422,7 +403,6 @@ static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
     size_t run_bytes = kept->form.run_bytes, ranks = (size_t)tw_coll_size(keeper->in_node);
-
     for (int n = 0; n < keeper->n_nodes; n++) {
         uint8_t *place = gather->whole + (size_t)keeper->rail_ranks[n] * run_bytes;
         if (n != keeper->node) {
@@ -451,7 +431,6 @@ static void gather_settle(tw_hpz_gather_t *gather, tw_status_t status)
 {
     tw_hpz_kept_t *kept = gather->kept;
     tw_hpz_keeper_t *keeper = kept->keeper;
-
     gather->done.elapsed_sec = tw_time_sec() - gather->begin_sec;
     pthread_mutex_lock(&keeper->lock);
     kept->status = status;
@@ -467,7 +446,6 @@ static void gather_settle(tw_hpz_gather_t *gather, tw_status_t status)
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
     tw_status_t status = gather_failed(keeper);
-
     if (status == TW_OK) {
         status = gather_update(gather);
         status = status == TW_OK ? gather_in_node(gather) : status;
@@ -497,7 +475,6 @@ void *tw_hpz_keeper_run(void *arg)
 {
     tw_hpz_keeper_t *keeper = arg;
     tw_hpz_gather_t *gather;
-
     while ((gather = next(keeper))) {
         move_on(keeper, gather);
     }

@@ -25,7 +25,6 @@ static tw_status_t copy_tensors(tw_hpz_t *hpz)
 {
     size_t n = hpz->params.n_tensors;
     tw_hpz_tensor_t *tensors = calloc(n + 1, sizeof(*tensors));
-
     if (!tensors) {
         hpz->params.tensors = NULL;
         return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu tensors", hpz->rank, n);
@@ -40,7 +39,6 @@ static tw_status_t copy_tensors(tw_hpz_t *hpz)
 static tw_status_t hpz_create(tw_hpz_t *hpz)
 {
     tw_status_t status = tw_hpz_places_find(hpz);
-
     status = status == TW_OK ? tw_config_init(&tw_hpz_config_table, &hpz->options) : status;
     if (status == TW_OK) {
         status = tw_hpz_layout_create(hpz->params.tensors, hpz->params.n_tensors, hpz->n_nodes,
@@ -62,7 +60,6 @@ static tw_status_t hpz_create(tw_hpz_t *hpz)
 tw_status_t tw_hpz_create(const tw_hpz_params_t *params, tw_hpz_t **out)
 {
     tw_hpz_t *hpz = calloc(1, sizeof(*hpz));
-
     TW_FAIL_IF(!hpz, TW_ERR_NO_MEMORY, "out of memory for an hpz");
     hpz->params = *params;
     hpz->params.lossless_delta |= tw_quant_form(&params->delta) == TW_QUANT_CHANGE;
@@ -132,7 +129,6 @@ int tw_hpz_local(const tw_hpz_t *hpz)
 static void add_counters(tw_coll_t *coll, tw_hpz_counters_t *out)
 {
     tw_coll_counters_t counters;
-
     if (coll) {
         tw_coll_counters_get(coll, &counters);
         out->inter_node_bytes += counters.inter_node_bytes;

@@ -14,7 +14,6 @@ static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *coll, me
                               tw_coll_t **out)
 {
     int n = 0, *ranks = malloc((size_t)keeper->world * sizeof(*ranks));
-
     TW_FAIL_IF(!ranks, TW_ERR_NO_MEMORY, "rank %d: out of memory for a group", keeper->rank);
     for (int r = 0; r < keeper->world; r++) {
         int is_in_node = tw_coll_node_of(coll, r) == keeper->node;
@@ -64,7 +63,6 @@ static tw_status_t find_places(tw_hpz_keeper_t *keeper, const tw_coll_t *coll)
 static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
 {
     size_t ranks = (size_t)keeper->world;
-
     keeper->segments = calloc(ranks, sizeof(*keeper->segments));
     keeper->in_node_counts =
         calloc(ranks * (ranks / (size_t)keeper->n_nodes), sizeof(*keeper->in_node_counts));
@@ -77,7 +75,6 @@ static tw_status_t make_rooms(tw_hpz_keeper_t *keeper)
 static tw_status_t keep_start(tw_hpz_keeper_t *keeper)
 {
     int error = pthread_create(&keeper->thread, NULL, tw_hpz_keeper_run, keeper);
-
     keeper->has_thread = error == 0;
     if (error != 0) {
         tw_error("rank %d: no thread for gathers: error %d", keeper->rank, error);
@@ -88,7 +85,6 @@ static tw_status_t keep_start(tw_hpz_keeper_t *keeper)
 static tw_status_t keep_create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
 {
     tw_hpz_options_t options;
-
     TW_TRY(tw_config_init(&tw_hpz_config_table, &options));
     keeper->check_steps = (uint64_t)options.check_steps;
     TW_TRY(find_places(keeper, coll));
@@ -100,7 +96,6 @@ static tw_status_t keep_create(tw_hpz_keeper_t *keeper, tw_coll_t *coll)
 tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out)
 {
     tw_hpz_keeper_t *keeper = calloc(1, sizeof(*keeper));
-
     TW_FAIL_IF(!keeper, TW_ERR_NO_MEMORY, "out of memory for a keeper");
     pthread_mutex_init(&keeper->posting, NULL);
     pthread_mutex_init(&keeper->lock, NULL);
@@ -163,7 +158,6 @@ void tw_hpz_keeper_timeout_set(tw_hpz_keeper_t *keeper, double timeout_sec)
 static uint64_t sent_bytes(const tw_coll_t *coll)
 {
     tw_coll_counters_t counters;
-
     tw_coll_counters_get((tw_coll_t *)coll, &counters);
     return counters.inter_node_bytes;
 }

@@ -15,7 +15,6 @@ typedef struct offer {
 static uint64_t hash_of(const tw_hpz_kept_params_t *params)
 {
     uint64_t hash = XXH64(params->name, strlen(params->name), params->run_bytes);
-
     for (size_t i = 0; i < params->n_parts; i++) {
         const uint64_t part[] = {params->parts[i].offset_bytes, params->parts[i].n_elems,
                                  (uint64_t)params->parts[i].type, (uint64_t)params->parts[i].rounded};
@@ -33,7 +32,6 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
 {
     tw_hpz_form_t form;
     size_t bytes = tw_hpz_form_init(&form, params) == TW_OK ? memory_bytes(keeper, &form) : 0;
-
     tw_hpz_form_cleanup(&form);
     return bytes;
 }
@@ -42,7 +40,6 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
 static int kept_take_memory(tw_hpz_kept_t *kept)
 {
     size_t nodes = (size_t)kept->keeper->n_nodes;
-
     kept->runs = tw_buffer_alloc(nodes * kept->form.run_bytes);
     kept->states = tw_buffer_alloc_zero(nodes * kept->form.n_coded);
     return kept->runs && kept->states;
@@ -83,7 +80,6 @@ static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
     offer_t *offers = calloc((size_t)keeper->world, sizeof(*offers));
-
     TW_FAIL_IF(!offers, TW_ERR_NO_MEMORY, "rank %d: unit %s: out of memory for %d ranks", keeper->rank,
                kept->name, keeper->world);
     offers[keeper->rank] = (offer_t){.id = kept->id, .has_room = (uint64_t)has_room};
@@ -96,7 +92,6 @@ static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 static tw_status_t kept_make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params, tw_hpz_kept_t **out)
 {
     tw_hpz_kept_t *kept = calloc(1, sizeof(*kept));
-
     if (!kept || !(kept->name = strdup(params->name))) {
         tw_error("unit %s: out of memory", params->name);
         free(kept);
@@ -118,7 +113,6 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
                                tw_hpz_kept_t **out, int *refusing)
 {
     tw_hpz_kept_t *kept;
-
     *out = NULL;
     *refusing = -1;
     TW_TRY(kept_make(keeper, params, &kept));

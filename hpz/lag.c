@@ -46,7 +46,6 @@ static double block_lag(const uint16_t *fresh, const uint16_t *replica, const fl
                         const float *last, size_t n)
 {
     float lag = 0, update = 0;
-
     for (size_t i = 0; i < n; i++) {
         lag = fmaxf(lag, fabsf(lag_widen(fresh[i]) - lag_widen(replica[i])));
         update = fmaxf(update, fabsf(master[i] - last[i]));
@@ -57,7 +56,6 @@ static double block_lag(const uint16_t *fresh, const uint16_t *replica, const fl
 static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t tensor, size_t block)
 {
     tw_hpz_late_t *late = realloc(lag->late, (lag->n_late + 1) * sizeof(*late));
-
     TW_FAIL_IF(!late, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu blocks that lag", hpz->rank,
                lag->n_late + 1);
     lag->late = late;
@@ -87,7 +85,6 @@ static tw_status_t measure_piece(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfe
     const uint16_t *replica = own->replica + tw_hpz_replica_offset(hpz, t, piece);
     blocks_t blocks = blocks_in(hpz, t, hpz->node, transfer->slice);
     tw_status_t status = TW_OK;
-
     for (size_t b = blocks.first; b < blocks.end && status == TW_OK; b++) {
         size_t at = b * (size_t)hpz->params.delta.block, from = piece.offset + at;
         double lag = block_lag(transfer->fresh + (from - transfer->own_first), replica + at,
@@ -109,7 +106,6 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
     tw_status_t status = TW_OK;
-
     if (!own->last) {
         return TW_OK;
     }
@@ -159,7 +155,6 @@ size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_lag_t *lag = &hpz->units[transfer->unit].lag;
     size_t bytes = 0;
-
     for (size_t i = 0; i < lag->n_late; i++) {
         if (is_in(hpz, transfer, lag->late[i])) {
             bytes += HEADER_BYTES + late_elems(hpz, transfer->unit, lag->late[i]) * sizeof(uint16_t);
@@ -171,7 +166,6 @@ size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         blocks_t blocks = blocks_in(hpz, t, node, slice);
         size_t n_elems = tw_hpz_slice_piece(hpz->layout, t, node, hpz->local, slice).n_elems;
@@ -185,7 +179,6 @@ size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice
 void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t *at)
 {
     const tw_hpz_lag_t *lag = &hpz->units[transfer->unit].lag;
-
     for (size_t i = 0; i < lag->n_late; i++) {
         uint32_t header[2] = {lag->late[i].tensor, lag->late[i].block};
         size_t t, n = late_elems(hpz, transfer->unit, lag->late[i]);
@@ -204,7 +197,6 @@ static size_t apply_late(const tw_hpz_t *hpz, int unit, int node, const uint8_t 
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), t;
     uint32_t header[2];
-
     if (bytes < HEADER_BYTES) {
         return 0;
     }

@@ -100,7 +100,6 @@ size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, i
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
 {
     size_t block = tw_quant_form(codec) == TW_QUANT_BLOCKS ? (size_t)codec->block : 1;
-
     elems = elems > 0 ? elems : TW_HPZ_SLICE_ELEMS;
     elems = elems < TW_MEMORY_BYTES_MAX ? elems : TW_MEMORY_BYTES_MAX;
     return (elems + block - 1) / block * block;
@@ -112,7 +111,6 @@ static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
     tw_hpz_piece_t piece = tw_hpz_primary_piece(layout, tensor, 0, 0);
-
     for (size_t t = tensor + 1; t < tensor + n_tensors; t++) {
         tw_hpz_piece_t next = tw_hpz_primary_piece(layout, t, 0, 0);
         piece = next.offset <= end ? next : piece;
@@ -129,7 +127,6 @@ tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t
                                  size_t step)
 {
     size_t n_elems = tw_hpz_primary_elems(layout, unit, 0, 0);
-
     most = most > step ? most : step;
     if (n_elems - first <= most) {
         return (tw_hpz_slice_t){first, n_elems};
@@ -142,7 +139,6 @@ size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local
 {
     size_t all = tw_hpz_primary_elems(layout, unit, 0, 0);
     size_t half = sync_elems / 2 / (size_t)layout->n_nodes, most = half > step ? half : step;
-
     if (sync_elems == 0 || tw_hpz_secondary_elems(layout, unit, local) <= sync_elems) {
         return all;
     }
@@ -162,14 +158,12 @@ tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, 
     size_t start = longest.offset;
     size_t from = clamp(slice.first, start, start + piece.n_elems) - start;
     size_t to = clamp(slice.end, start, start + piece.n_elems) - start;
-
     return (tw_hpz_piece_t){.first = piece.first + from, .n_elems = to - from, .offset = piece.offset + from};
 }
 
 size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(layout, unit, &first), n_elems = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         n_elems += tw_hpz_slice_piece(layout, t, node, local, slice).n_elems;
     }
@@ -211,7 +205,6 @@ static void place_tensor(tw_hpz_layout_t *layout, size_t t, size_t *elems)
 {
     size_t *secondary = layout->secondary + t * (size_t)layout->ranks_per_node;
     size_t *primary = layout->primary + t * layout_places_of(layout);
-
     layout->full[t] = layout_append(&elems[0], layout->sizes[t]);
     for (int l = 0; l < layout->ranks_per_node; l++) {
         secondary[l] = layout_append(&elems[1 + l], secondary_run(layout, t, l).n_elems);
@@ -227,7 +220,6 @@ static tw_status_t layout_allocate(tw_hpz_layout_t *layout)
 {
     size_t n = layout->n_tensors + 1; /* so that no array has 0 bytes */
     size_t n_units = (size_t)layout->n_units + 1;
-
     layout->sizes = calloc(n, sizeof(size_t));
     layout->full = calloc(n, sizeof(size_t));
     layout->secondary = calloc(n * (size_t)layout->ranks_per_node, sizeof(size_t));

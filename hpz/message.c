@@ -53,7 +53,6 @@ static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t
 static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
-
     for (size_t t = first; t < first + n; t++) {
         bytes += piece_bytes(hpz, kind, t, piece_of(hpz, slice, t, node).n_elems);
     }
@@ -63,7 +62,6 @@ static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, 
 size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), n_elems = 0;
-
     for (size_t t = first; t < first + n; t++) {
         n_elems += is_left_out(hpz, kind, t) ? 0 : piece_of(hpz, slice, t, node).n_elems;
     }
@@ -101,7 +99,6 @@ static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         if (message_is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
@@ -124,7 +121,6 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     const tw_hpz_memory_t *memory = &hpz->memory;
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         if (message_is_plain(hpz, kind, t) && !is_left_out(hpz, kind, t)) {
@@ -142,7 +138,6 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
@@ -164,7 +159,6 @@ static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer
     const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
         if (!is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
@@ -181,7 +175,6 @@ static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transf
 {
     size_t n = delta_pieces(hpz, transfer, hpz->node, 1);
     size_t room = tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, TW_HPZ_LOSSLESS, hpz->node);
-
     *bytes = 0;
     if (n == 0) {
         return TW_OK;
@@ -195,7 +188,6 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transf
     const tw_hpz_under_way_t *sync = &hpz->units[transfer->unit].sync;
     const tw_hpz_memory_t *memory = &hpz->memory;
     uint8_t *at = transfer->message;
-
     TW_TRY(memory->narrow(memory->ctx, sync->master + transfer->own_first, transfer->fresh, transfer->n_own));
     if (sync->kind == TW_HPZ_LOSSLESS) {
         return write_lossless(hpz, transfer, bytes);
@@ -217,7 +209,6 @@ static tw_status_t apply_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         if (message_is_plain(hpz, TW_HPZ_QUANTIZED, t) || is_left_out(hpz, TW_HPZ_QUANTIZED, t)) {
@@ -240,7 +231,6 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         if (message_is_plain(hpz, own->sync.kind, t) && !is_left_out(hpz, own->sync.kind, t)) {
@@ -267,7 +257,6 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfe
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     const uint8_t *at = message;
-
     if (kind == TW_HPZ_LOSSLESS) {
         return apply_lossless(hpz, transfer, node, message, bytes);
     }

@@ -17,7 +17,6 @@ static void find_single_places(tw_hpz_t *hpz)
 static tw_status_t take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
 {
     int n_nodes = place->n_nodes, per_node = place->ranks_per_node;
-
     TW_FAIL_IF(n_nodes < 1 || per_node < 1 || n_nodes > INT_MAX / per_node || place->rank < 0 ||
                    place->rank >= n_nodes * per_node,
                TW_ERR_INVALID, "an hpz without a communicator: there is no rank %d on %d nodes of %d ranks",
@@ -34,7 +33,6 @@ static tw_status_t take_place(tw_hpz_t *hpz, const tw_hpz_place_t *place)
 tw_status_t tw_hpz_places_find(tw_hpz_t *hpz)
 {
     tw_coll_t *coll = hpz->params.coll;
-
     if (!coll) {
         return take_place(hpz, &hpz->params.place);
     }
@@ -83,7 +81,6 @@ static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
     const tw_hpz_memory_t *memory = &hpz->memory;
     tw_coll_t *coll = hpz->params.coll;
     int n = 0, *ranks = malloc((size_t)hpz->world * sizeof(*ranks));
-
     TW_FAIL_IF(!ranks, TW_ERR_NO_MEMORY, "rank %d: out of memory for a group", hpz->rank);
     for (int r = 0; r < hpz->world; r++) {
         if (by_node ? tw_coll_node_of(coll, r) == hpz->node : tw_coll_local_of(coll, r) == hpz->local) {
@@ -99,7 +96,6 @@ static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 tw_status_t tw_hpz_groups_make(tw_hpz_t *hpz)
 {
     tw_status_t status = make_group(hpz, 1, &hpz->in_node);
-
     status = status == TW_OK ? make_group(hpz, 0, &hpz->rail) : status;
     status = status == TW_OK ? make_group(hpz, 0, &hpz->rail_lengths) : status;
     return status;

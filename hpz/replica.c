@@ -52,7 +52,6 @@ static tw_status_t take_part(tw_hpz_t *hpz, int unit, const void *full)
     const tw_hpz_unit_t *own = &hpz->units[unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
     size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = tw_hpz_secondary_piece(hpz->layout, t, hpz->local);
         size_t from = tw_hpz_full_piece(hpz->layout, t).offset + piece.first;
@@ -67,7 +66,6 @@ static tw_status_t take_part(tw_hpz_t *hpz, int unit, const void *full)
 tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t version)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
-
     TW_FAIL_IF(!own->replica || own->sync.active || version == 0, TW_ERR_INVALID,
                "rank %d: unit %d: a replica cannot be stored at version %" PRIu64 "%s", hpz->rank, unit,
                version,
@@ -85,7 +83,6 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *
 {
     const tw_hpz_unit_t *own = &hpz->units[unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first);
-
     if (version == 0 || own->version != version) {
         tw_error("rank %d: unit %d: its replica holds version %" PRIu64 ", asked for is %" PRIu64, hpz->rank,
                  unit, own->version, version);

@@ -6,7 +6,6 @@
 static size_t most_tensors(const tw_hpz_t *hpz)
 {
     size_t most = 0, first;
-
     for (int u = 0; u < hpz->n_units; u++) {
         size_t n = tw_hpz_layout_tensors(hpz->layout, u, &first);
         most = n > most ? n : most;
@@ -18,7 +17,6 @@ static size_t most_tensors(const tw_hpz_t *hpz)
 tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
 {
     size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
-
     hpz->units = calloc((size_t)hpz->n_units + 1, sizeof(*hpz->units));
     hpz->segments = calloc(tensors * world, sizeof(*hpz->segments));
     hpz->counts = calloc(tensors * world * world, sizeof(*hpz->counts));
@@ -35,7 +33,6 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
     size_t n_own = tw_hpz_primary_elems(hpz->layout, unit, hpz->node, hpz->local);
-
     own->last = tw_buffer_alloc_zero(hpz->params.coll ? n_own * sizeof(*own->last) : 1);
     TW_FAIL_IF(!own->last, TW_ERR_NO_MEMORY, "rank %d: unit %d: out of memory for %zu masters", hpz->rank,
                unit, n_own);
@@ -46,7 +43,6 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
 static void *room_take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;
-
     for (int u = 0; u < hpz->n_units; u++) {
         n_bytes += tw_hpz_secondary_elems(hpz->layout, u, hpz->local) * elem_bytes;
     }
@@ -63,7 +59,6 @@ static tw_status_t take_replicas(tw_hpz_t *hpz)
     size_t elem_bytes = tw_hpz_replica_elem_bytes(hpz);
     char *replicas = room_take_all(hpz, elem_bytes, &hpz->replicas);
     uint8_t *states = NULL;
-
     if (!replicas ||
         (hpz->params.lossless_delta && !(states = room_take_all(hpz, sizeof(*states), &hpz->states)))) {
         return TW_ERR_NO_MEMORY;
@@ -87,7 +82,6 @@ static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
 static tw_status_t make_memory(tw_hpz_t *hpz)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
-
     hpz->is_elsewhere = hpz->params.memory != NULL;
     hpz->memory = hpz->is_elsewhere ? *hpz->params.memory : tw_hpz_host_memory(hpz);
     if (hpz->is_elsewhere && !hpz->params.take) {
@@ -104,7 +98,6 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
 {
     int has_blocks = tw_quant_form(&hpz->params.delta) == TW_QUANT_BLOCKS;
     int has_delta = has_blocks || hpz->params.lossless_delta;
-
     TW_FAIL_IF(hpz->params.fp32_replicas && has_delta, TW_ERR_UNSUPPORTED,
                "rank %d: replicas of fp32 follow no deltas: those are of bf16", hpz->rank);
     tw_quant_params_t params = {.codec = hpz->params.delta, .mem = TW_MEM_HOST};
@@ -119,7 +112,6 @@ static tw_status_t make_codecs(tw_hpz_t *hpz)
 tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz)
 {
     tw_status_t status = make_codecs(hpz);
-
     status = status == TW_OK ? take_replicas(hpz) : status;
     for (int u = 0; u < hpz->n_units && hpz->params.lag_bound > 0 && status == TW_OK; u++) {
         status = make_last(hpz, u);

@@ -32,7 +32,6 @@ static tw_status_t round_check(const tw_hpz_kept_params_t *params, size_t index)
 {
     const tw_hpz_part_t *part = &params->parts[index];
     size_t size = tw_type_bytes(part->type);
-
     TW_FAIL_IF(!params->codec || part->type == TW_TYPE_BYTE || part->offset_bytes % size != 0 ||
                    params->run_bytes % size != 0,
                TW_ERR_INVALID, "unit %s: part %zu, at byte %zu of %zu, cannot be rounded%s", params->name,
@@ -77,7 +76,6 @@ static tw_status_t round_make(tw_hpz_round_t *round, const tw_hpz_kept_params_t 
 tw_status_t tw_hpz_round_create(const tw_hpz_kept_params_t *params, tw_hpz_round_t **out)
 {
     int any = 0;
-
     *out = NULL;
     for (size_t i = 0; i < params->n_parts; i++) {
         any |= params->parts[i].rounded;
@@ -116,7 +114,6 @@ static size_t head_bytes(const tw_hpz_round_t *round)
 size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 {
     size_t bytes = round ? head_bytes(round) : 0;
-
     for (size_t i = 0; round && i < round->n_parts; i++) {
         bytes += round->parts[i].encoded_bytes;
     }
@@ -129,7 +126,6 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 static int is_given_again(part_t *part, const uint8_t *fresh)
 {
     uint64_t before = part->given;
-
     part->given = XXH64(fresh + part->offset, part->n_bytes, 0);
     return part->given == before;
 }
@@ -175,7 +171,6 @@ static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t
                               uint8_t *at)
 {
     tw_quant_args_t args = {.type = part->type, .factor = 1, .step = round->step};
-
     for (size_t first = 0, n; first < part->n_elems; first += n) {
         n = chunk_of(round, part, first);
         tw_convert_to_fp32(part->type, fresh + round_place_of(part, first), round->given, n);
@@ -203,7 +198,6 @@ tw_status_t tw_hpz_round_encode(tw_hpz_round_t *round, uint8_t *run, uint8_t *fr
                                 uint8_t *message, size_t *bytes, size_t *rounded)
 {
     uint8_t *at = message + head_bytes(round);
-
     memset(message, 0, head_bytes(round));
     *bytes = *rounded = 0;
     round->step++;
@@ -244,7 +238,6 @@ static int has_change(const uint8_t *message, size_t index)
 static size_t message_bytes(const tw_hpz_round_t *round, const uint8_t *message, size_t bytes)
 {
     size_t head = head_bytes(round), expected = head;
-
     for (size_t i = 0; bytes >= head && i < 8 * head; i++) {
         if (has_change(message, i) && i >= round->n_parts) {
             return 0;
@@ -258,7 +251,6 @@ tw_status_t tw_hpz_round_decode(tw_hpz_round_t *round, uint8_t *run, const uint8
                                 size_t *used)
 {
     const uint8_t *at = message + head_bytes(round);
-
     *used = message_bytes(round, message, bytes);
     TW_FAIL_IF(*used == 0, TW_ERR_FORMAT, "a message of rounded changes of %zu bytes makes no sense", bytes);
     for (size_t i = 0; i < round->n_parts; i++) {

@@ -41,7 +41,6 @@ tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first)
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 {
     size_t n_elems = 0;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         n_elems += tw_hpz_slice_elems(hpz->layout, unit, n, hpz->local, slice);
     }
@@ -65,7 +64,6 @@ static void transfer_free(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
 {
     tw_hpz_transfer_t *transfer;
-
     while ((transfer = STAILQ_FIRST(&unit->sync.transfers))) {
         STAILQ_REMOVE_HEAD(&unit->sync.transfers, in_unit);
         transfer_free(hpz, transfer);
@@ -77,7 +75,6 @@ static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_s
 {
     size_t nodes = (size_t)hpz->n_nodes;
     tw_hpz_transfer_t *transfer = calloc(1, sizeof(*transfer));
-
     if (!transfer) {
         return NULL;
     }
@@ -101,7 +98,6 @@ static tw_status_t transfer_create(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t
 {
     tw_hpz_sync_t kind = hpz->units[unit].sync.kind;
     tw_hpz_transfer_t *transfer = transfer_alloc(hpz, unit, slice);
-
     if (transfer) {
         transfer->fresh = hpz->is_elsewhere ? hpz->memory.fresh(hpz->memory.ctx)
                                             : tw_buffer_alloc(transfer->n_own * sizeof(*transfer->fresh));
@@ -137,7 +133,6 @@ static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t 
                                    tw_coll_segment_t *segments)
 {
     size_t at = 0;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         size_t *counts = transfer->counts + (size_t)n * (size_t)hpz->n_nodes;
         counts[n] = (size_t)transfer->bytes[n];
@@ -160,7 +155,6 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
 {
     uint64_t bytes;
     tw_status_t status = tw_coll_planned_inter_node_bytes(rail, args, &bytes);
-
     status = status == TW_OK ? tw_coll_post(rail, args, request) : status;
     if (status == TW_OK) {
         hpz->counters.planned_inter_node_bytes += bytes;
@@ -173,7 +167,6 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
 static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         TW_FAIL_IF(transfer->bytes[n] > tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n),
                    TW_ERR_FORMAT, "rank %d: unit %d: node %d announces %" PRIu64 " bytes of changes",
@@ -186,7 +179,6 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     tw_status_t status = check_lengths(hpz, transfer);
     size_t others = 0;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         others += n == hpz->node ? 0 : sync_aligned((size_t)transfer->bytes[n]);
     }
@@ -224,7 +216,6 @@ static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
     tw_status_t status = look_for_lengths(transfer, wait);
-
     status = status == TW_OK ? post_payload(hpz, transfer) : status;
     if (status == TW_OK) {
         STAILQ_REMOVE_HEAD(&hpz->queue, in_queue);
@@ -235,7 +226,6 @@ static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
-
     while (!STAILQ_EMPTY(&hpz->queue) && status == TW_OK) {
         status = sync_advance(hpz, 0);
     }
@@ -248,7 +238,6 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
 {
     const tw_hpz_unit_t *own = &hpz->units[unit];
     const char *wrong = NULL;
-
     if (!own->replica) {
         wrong = "there are no replicas";
     } else if (hpz->params.fp32_replicas) {
@@ -280,7 +269,6 @@ static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, si
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
     tw_coll_segment_t segment;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         transfer->bytes[n] =
             n == hpz->node ? own_bytes : tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, kind, n);
@@ -295,7 +283,6 @@ static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, si
 static void count_slice(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t bytes)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
-
     if (kind != TW_HPZ_FULL) {
         hpz->counters.delta_bytes += bytes + (tw_hpz_message_varies(hpz, kind) ? sizeof(uint64_t) : 0);
         hpz->counters.delta_elems +=
@@ -353,7 +340,6 @@ static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 static tw_status_t begin_more(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
-
     while (hpz->partial != TW_HPZ_NO_UNIT && may_begin_slice(hpz, hpz->partial) && status == TW_OK) {
         status = begin_slice(hpz, hpz->partial);
     }
@@ -389,7 +375,6 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const uint8_t *at = transfer->others;
     tw_status_t status = TW_OK;
-
     for (int n = 0; n < hpz->n_nodes && status == TW_OK; n++) {
         const uint8_t *message = n == hpz->node ? transfer->message : at;
         status = tw_hpz_message_apply(hpz, transfer, n, message, (size_t)transfer->bytes[n]);
@@ -407,7 +392,6 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 static tw_status_t sync_exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
-
     while (!transfer->payload && status == TW_OK) {
         status = sync_advance(hpz, wait);
     }
@@ -424,7 +408,6 @@ static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_transfer_t *t
     const tw_hpz_memory_t *memory = &hpz->memory;
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-
     for (size_t i = 0; i < n_tensors * (size_t)hpz->n_nodes; i++) {
         size_t t = first + i / (size_t)hpz->n_nodes;
         int node = (int)(i % (size_t)hpz->n_nodes);
@@ -471,7 +454,6 @@ static tw_status_t sync_finish(tw_hpz_t *hpz, int unit, int wait)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];
     tw_status_t status = own->sync.failed;
-
     TW_FAIL_IF(!own->sync.active, TW_ERR_INVALID, "rank %d: unit %d: no sync is under way", hpz->rank, unit);
     while (!STAILQ_EMPTY(&own->sync.transfers) && status == TW_OK) {
         status = finish_slice(hpz, &own->sync, wait);
@@ -509,7 +491,6 @@ static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, 
 {
     tw_coll_segment_t segment;
     uint64_t payload = 0, lengths = 0;
-
     for (int n = 0; n < hpz->n_nodes; n++) {
         transfer->bytes[n] = expected_bytes(hpz, transfer, kind, bits, n);
     }
@@ -529,7 +510,6 @@ uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, 
 {
     tw_hpz_slice_t slice = tw_hpz_sync_slice(hpz, unit, 0);
     uint64_t bytes = 0;
-
     for (;;) {
         tw_hpz_transfer_t *transfer = transfer_alloc(hpz, unit, slice);
         bytes += transfer ? planned_slice_bytes(hpz, transfer, kind, bits) : 0;

@@ -29,7 +29,6 @@ static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const bu
     const tw_hpz_tensor_t *what = &hpz->params.tensors[tensor];
     tw_coll_segment_t segment = {
         .tensor = (uint32_t)tensor, .unquantized = what->unquantized, .row_elems = what->row_elems};
-
     segment.src = buffers->gathers ? part : full;
     segment.dst = buffers->gathers ? full : (char *)part;
     return segment;
@@ -41,7 +40,6 @@ static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *
 {
     tw_hpz_piece_t full = tw_hpz_full_piece(hpz->layout, tensor);
     tw_hpz_piece_t mine = tw_hpz_piece_of_rank(hpz, tensor, hpz->rank);
-
     *segments = segment_of(hpz, tensor, buffers, full.offset,
                            buffers->part + mine.offset * tw_type_bytes(buffers->type));
     segments->n_elems = full.n_elems;
@@ -58,7 +56,6 @@ static void one_piece(const tw_hpz_t *hpz, size_t tensor, int rank, tw_hpz_piece
                       size_t *counts)
 {
     const char *part = buffers->part + piece.offset * tw_type_bytes(buffers->type);
-
     *segment = segment_of(hpz, tensor, buffers, full_offset, rank == hpz->rank ? part : NULL);
     segment->n_elems = piece.n_elems;
     segment->first_elem = piece.first;
@@ -72,7 +69,6 @@ static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t
                              tw_coll_segment_t *segments, size_t *counts)
 {
     size_t n = 0, start = tw_hpz_full_piece(hpz->layout, tensor).offset;
-
     for (int r = 0; r < hpz->world; r++) {
         tw_hpz_piece_t piece = tw_hpz_piece_of_rank(hpz, tensor, r);
         if (piece.n_elems > 0) {
@@ -87,7 +83,6 @@ static size_t piece_by_piece(const tw_hpz_t *hpz, size_t tensor, const buffers_t
 static void unit_args(tw_hpz_t *hpz, int unit, const buffers_t *buffers, tw_coll_args_t *args)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0;
-
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_coll_segment_t *segments = hpz->segments + n;
         size_t *counts = hpz->counts + n * (size_t)hpz->world;
@@ -119,7 +114,6 @@ void tw_hpz_reduce_slice_args(tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_
 {
     buffers_t buffers = {.type = type, .part = part, .full = (char *)staged, .gathers = 0};
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), n = 0, at = 0;
-
     for (size_t i = 0; i < n_tensors * (size_t)hpz->world; i++) {
         size_t tensor = first + i / (size_t)hpz->world;
         int rank = (int)(i % (size_t)hpz->world);

@@ -15,7 +15,6 @@ tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_samp
 {
     const tw_quant_params_t params = {.codec = *codec, .mem = TW_MEM_HOST};
     tw_quant_sampler_t *sampler = calloc(1, sizeof(*sampler));
-
     TW_FAIL_IF(!sampler, TW_ERR_NO_MEMORY, "quant: out of memory");
     tw_status_t status = tw_quant_form(codec) == TW_QUANT_MESSAGE
                              ? tw_quant_messages_create(codec, NULL, &sampler->messages)
@@ -107,7 +106,6 @@ static tw_status_t loss_add_message(tw_quant_messages_t *messages, tw_type_t typ
     tw_quant_message_segment_t part = {segment->src, values + n, n, segment->row_elems, 0};
     const tw_quant_message_args_t args = {type, &part, 1, .seed = 1};
     tw_status_t status = TW_ERR_NO_MEMORY;
-
     if (!values || !encoded) {
         tw_error("quant: out of memory for a sample of %zu elements", n);
         goto err_buffers;

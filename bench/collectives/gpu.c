@@ -43,7 +43,6 @@ static tw_status_t coll_reserve(char **memory, size_t *have, size_t bytes)
 tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host)
 {
     tw_bench_tensors_t *there = &gpu->there;
-
     gpu->host = *host;
     free(there->segments);
     there->n_segments = host->n_segments;
@@ -173,7 +172,6 @@ static void coll_gpu_describe(tw_bench_rank_t *rank, int most)
                        : tw_coll_workspace_mem(rank->measured) == TW_MEM_HOST
                            ? "the transport, through pinned host memory"
                            : "the transport, straight from GPU memory";
-
     if (cudaGetDevice(&device) == cudaSuccess &&
         cudaGetDeviceProperties(&properties, device) == cudaSuccess) {
         snprintf(name, sizeof(name), "%.*s", NAME_BYTES - 1, properties.name);

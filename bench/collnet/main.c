@@ -54,7 +54,6 @@ typedef struct collnet_rank {
 static float rank_value(uint64_t rank, uint64_t i)
 {
     uint64_t key[2] = {rank, i}, bits = XXH3_64bits(key, sizeof(key));
-
     return (float)((double)((bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48)) /
                        65536.0 -
                    2.0);
@@ -80,7 +79,6 @@ static void rank_fill(rank_t *rank)
 static tw_status_t rank_init(rank_t *rank, const options_t *options)
 {
     size_t n = options->bytes / sizeof(*rank->send);
-
     *rank = (rank_t){.options = options, .n_elems = n};
     TW_TRY(tw_coll_world_create(NULL, &rank->coll));
     rank->rank = tw_coll_rank(rank->coll);
@@ -132,7 +130,6 @@ static tw_status_t way_connect(rank_t *rank, way_t *way)
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
     char own[TW_NCCL_HANDLE_BYTES], all[RANKS_MAX * TW_NCCL_HANDLE_BYTES];
     void *listener, *handles[RANKS_MAX];
-
     TW_FAIL_IF(setenv("TW_ALLREDUCE_CODEC", tw_quant_row_get(way->codec.kind)->name, 1) != 0,
                TW_ERR_NO_MEMORY, "setenv: %s", strerror(errno));
     PLUGIN("init", net->init(&way->context, 1, NULL));
@@ -190,7 +187,6 @@ static tw_status_t way_run_collnet(rank_t *rank, way_t *way)
     void *requests[IN_FLIGHT_MAX];
     size_t posted = 0, ended = 0;
     int done, size;
-
     while (ended < n) {
         if (posted < n && posted - ended < depth) {
             size_t first = posted * window, left = rank->n_elems - first;
@@ -228,7 +224,6 @@ static tw_status_t way_run_library(rank_t *rank, way_t *way)
 static double way_error_of(const rank_t *rank)
 {
     double off = 0, all = 0;
-
     for (size_t i = 0; i < rank->n_elems; i++) {
         float got;
         tw_convert_to_fp32(TW_TYPE_BF16, &rank->recv[i], &got, 1);
@@ -241,7 +236,6 @@ static double way_error_of(const rank_t *rank)
 static tw_status_t way_check(rank_t *rank, way_t *way)
 {
     uint64_t own = XXH3_64bits(rank->recv, rank->n_elems * sizeof(*rank->recv)), all[RANKS_MAX];
-
     TW_TRY(bench_gather(rank->coll, &own, sizeof(own), all));
     way->identical = 1;
     for (int r = 0; r < rank->world; r++) {
@@ -259,7 +253,6 @@ static tw_status_t way_spend_burst(rank_t *rank)
     tw_coll_segment_t segment = {.src = rank->input, .dst = rank->recv, .n_elems = n};
     tw_coll_args_t args = {
         .op = TW_COLL_ALLREDUCE, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
-
     return n > 0 ? tw_coll_run(rank->coll, &args) : TW_OK;
 }
 
@@ -283,7 +276,6 @@ static tw_status_t way_measure(rank_t *rank, way_t *way, int iter)
 static int is_right(const rank_t *rank, const way_t *way)
 {
     double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
-
     if (tw_quant_loses(&way->codec) == TW_QUANT_LOSES_NOTHING) {
         bound = rank->world * rounding;
     }
@@ -323,7 +315,6 @@ static int print_lines(rank_t *rank, FILE *json)
     const options_t *options = rank->options;
     double plain_us[2] = {0};
     int n_bad = 0;
-
     printf("# thinwire collnet: all-reduce of %zu bytes of bf16, %d nodes, link %.0f Mb/s\n", options->bytes,
            rank->world, options->link_bps / 1e6);
     printf("# collnet: windows of %zu bytes, %d at a time; speed-up: over plain of the same kind\n",
@@ -425,7 +416,6 @@ int main(int argc, char **argv)
                                      .check = check_flags};
     options_t options = {0};
     int code = 1;
-
     tw_flags_read(&flags, argc, argv, &options);
     if (tw_job_launched()) {
         return collnet_run_rank(&options);

@@ -32,7 +32,6 @@
 static void ucx(info_report_t *report)
 {
     char built[32], version[32];
-
     snprintf(built, sizeof(built), "%d.%d", UCP_API_MAJOR, UCP_API_MINOR);
     info_begin(report, "ucx", NULL);
     info_text(report, "version", tw_p2p_ucx_version(version, sizeof(version)));

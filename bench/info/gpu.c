@@ -24,7 +24,6 @@ typedef struct driver {
 static int info_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
-
     /* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
     memcpy(function, &symbol, sizeof(symbol));
     return symbol != NULL;
@@ -56,7 +55,6 @@ static int count_gpus(const driver_t *driver, char *reason, size_t reason_bytes)
 {
     int n_gpus = 0;
     int error = driver->init(0);
-
     if (error == 0) {
         error = driver->device_get_count(&n_gpus);
     }
@@ -71,7 +69,6 @@ static void driver_version(info_report_t *report, const driver_t *driver)
 {
     char text[32];
     int version;
-
     if (driver->driver_get_version(&version) != 0) {
         return;
     }
@@ -84,7 +81,6 @@ static void one_gpu(info_report_t *report, const driver_t *driver, int ordinal)
     char number[16], name[256] = "?", capability[32];
     int device = 0, major = 0, minor = 0;
     size_t bytes = 0;
-
     snprintf(number, sizeof(number), "%d", ordinal);
     info_begin(report, "gpu", number);
     if (driver->device_get(&device, ordinal) != 0 ||
@@ -107,7 +103,6 @@ void info_gpus(info_report_t *report)
     char reason[512] = "";
     int is_open = driver_open(&driver, reason, sizeof(reason));
     int n_gpus = is_open ? count_gpus(&driver, reason, sizeof(reason)) : 0;
-
     info_begin(report, "cuda", NULL);
     info_int(report, "gpus", n_gpus);
     if (reason[0] != '\0') {
@@ -131,7 +126,6 @@ void info_gpus(info_report_t *report)
 static void format_nccl_version(int code, char *buf, size_t buf_bytes)
 {
     int major = code >= 10000 ? 10000 : 1000;
-
     snprintf(buf, buf_bytes, "%d.%d.%d", code / major, code % major / 100, code % 100);
 }
 
@@ -141,7 +135,6 @@ void info_nccl(info_report_t *report)
     const char *reason = !library ? dlerror() : NULL;
     int (*get_version)(int *) = NULL;
     int code = 0;
-
     info_begin(report, "nccl", NULL);
     info_bool(report, "found", library != NULL);
     if (reason) {

@@ -26,7 +26,6 @@
 static void append_word(char *list, size_t list_bytes, const char *word)
 {
     size_t used = strlen(list);
-
     snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? " " : "", word);
 }
 
@@ -37,7 +36,6 @@ static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
     char line[CPUINFO_BYTES];
     const char *text = tw_line_read("/proc/cpuinfo", key, line, sizeof(line)) ? strchr(line, ':') : NULL;
-
     snprintf(value, value_bytes, "%s", text ? text + strspn(text, ": \t") : "");
 }
 
@@ -49,7 +47,6 @@ static void cpu_features(char *list, size_t list_bytes)
                                          "asimd",    "asimdhp",  "bf16",        "sve"};
     char flags[CPUINFO_BYTES];
     char *rest;
-
     list[0] = '\0';
     cpuinfo_value("flags", flags, sizeof(flags));
     if (flags[0] == '\0') {
@@ -67,7 +64,6 @@ static void cpu_features(char *list, size_t list_bytes)
 static int usable_cores(void)
 {
     cpu_set_t set;
-
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
@@ -76,7 +72,6 @@ static void backends(info_report_t *report, const char *key, tw_mem_t mem)
     const char *names[MAX_BACKENDS];
     size_t n = tw_quant_backends(mem, names, MAX_BACKENDS);
     char list[LIST_BYTES] = "";
-
     for (size_t i = 0; i < n; i++) {
         append_word(list, sizeof(list), names[i]);
     }
@@ -87,7 +82,6 @@ void info_cpu(info_report_t *report)
 {
     char text[LIST_BYTES];
     struct utsname system;
-
     info_begin(report, "cpu", NULL);
     cpuinfo_value("model name", text, sizeof(text));
     info_text(report, "model", text);
@@ -113,7 +107,6 @@ static int connect_self(int fds[3])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
-
     fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fds[0] < 0 || fds[1] < 0 || bind(fds[0], (struct sockaddr *)&address, length) != 0 ||
@@ -129,7 +122,6 @@ void info_tcp(info_report_t *report)
 {
     char text[LIST_BYTES] = "";
     int fds[3] = {-1, -1, -1};
-
     info_begin(report, "tcp", NULL);
     if (connect_self(fds) == 0) {
         tw_congestion_in_use(1, text, sizeof(text));
@@ -178,7 +170,6 @@ static void nic_addresses(const struct ifaddrs *all, const char *name, char *lis
 static void nic_file(const char *name, const char *file, char *line, size_t line_bytes)
 {
     char path[512];
-
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, file);
     if (!tw_line_read(path, "", line, line_bytes)) {
         snprintf(line, line_bytes, "unknown");
@@ -189,7 +180,6 @@ static void one_nic(info_report_t *report, const struct ifaddrs *addresses, cons
 {
     char text[LIST_BYTES];
     long speed;
-
     info_begin(report, "nic", name);
     nic_file(name, "operstate", text, sizeof(text));
     info_text(report, "state", text);
@@ -251,7 +241,6 @@ static void each_entry(const char *path, void (*visit)(info_report_t *, const ch
 static void rdma_device(info_report_t *report, const char *parent, const char *device)
 {
     char path[512];
-
     (void)parent;
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", device);
     each_entry(path, rdma_port, report, device);
@@ -261,7 +250,6 @@ void info_nics(info_report_t *report)
 {
     struct ifaddrs *addresses = NULL;
     struct if_nameindex *names = if_nameindex();
-
     if (!names || getifaddrs(&addresses) != 0) {
         tw_warn("cannot list the network interfaces: %s", strerror(errno));
     }

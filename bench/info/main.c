@@ -37,7 +37,6 @@ int main(int argc, char **argv)
     const size_t n_tables = sizeof(tables) / sizeof(tables[0]);
     info_report_t report = {.out = stdout};
     tw_status_t status;
-
     tw_flags_read(&flags, argc, argv, &report);
     info_build(&report);
     info_cpu(&report);

@@ -77,7 +77,6 @@ void info_bool(info_report_t *report, const char *key, int value)
 void info_end(info_report_t *report)
 {
     tw_status_t status = TW_OK;
-
     if (report->as_json) {
         status = tw_json_write_line(report->json, report->out);
         tw_json_destroy(report->json);

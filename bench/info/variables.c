@@ -7,7 +7,6 @@ static void one_variable(info_report_t *report, const char *module, const tw_con
                          const void *options)
 {
     char text[4096];
-
     info_begin(report, "variable", field->name);
     info_text(report, "module", module);
     info_text(report, "value", tw_config_format(field, options, text, sizeof(text)));
@@ -23,7 +22,6 @@ static tw_status_t one_table(info_report_t *report, const tw_config_table_t *tab
     void *options = malloc(table->options_bytes);
     tw_status_t status = options ? tw_config_init(table, options) : TW_ERR_NO_MEMORY;
     const void *values = status == TW_OK ? options : NULL;
-
     if (!report->as_json) {
         fprintf(report->out, "\nvariables of ");
         tw_config_print(table, values, report->out);
@@ -41,7 +39,6 @@ static tw_status_t one_table(info_report_t *report, const tw_config_table_t *tab
 tw_status_t info_variables(info_report_t *report, const tw_config_table_t *const *tables, size_t n_tables)
 {
     tw_status_t first = TW_OK;
-
     for (size_t i = 0; i < n_tables; i++) {
         tw_status_t status = one_table(report, tables[i]);
         if (first == TW_OK) {

@@ -26,7 +26,6 @@ static struct sockaddr_in6 net_address(const char *text, int port)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     char mapped[INET6_ADDRSTRLEN];
-
     (void)snprintf(mapped, sizeof(mapped), strchr(text, ':') ? "%s" : "::ffff:%s", text);
     (void)inet_pton(AF_INET6, mapped, &address.sin6_addr);
     return address;
@@ -35,7 +34,6 @@ static struct sockaddr_in6 net_address(const char *text, int port)
 static struct sockaddr_in6 word_address(void)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-
     return net_address(host ? host : "127.0.0.1", port ? atoi(port) : 0);
 }
 
@@ -44,7 +42,6 @@ static tw_status_t wait_for_other(int *out)
     const struct sockaddr_in6 address = word_address();
     const int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     int fd = -1;
-
     if (listener < 0) {
         return net_failed("socket");
     }
@@ -62,7 +59,6 @@ static tw_status_t go_to_other(int *out)
 {
     const struct sockaddr_in6 address = word_address();
     const double until = tw_time_sec() + MEET_SEC;
-
     do {
         *out = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (*out >= 0 && !connect(*out, (const struct sockaddr *)&address, sizeof(address))) {
@@ -109,7 +105,6 @@ static void log_line(tw_nccl_log_level_t level, unsigned long subsystems, const 
                      const char *format, ...)
 {
     va_list args;
-
     (void)subsystems, (void)file, (void)line;
     if (level > TW_NCCL_LOG_WARN) {
         return;
@@ -124,7 +119,6 @@ static tw_status_t meet_other(net_end_t *end)
 {
     const int yes = 1;
     const char *rank = getenv("RANK");
-
     end->rank = rank && rank[0] == '1';
     end->owns_word = 1;
     tw_status_t status = end->rank ? go_to_other(&end->word_fd) : wait_for_other(&end->word_fd);
@@ -139,7 +133,6 @@ tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net
     tw_nccl_logger_t logger = beside ? log_line : NULL; /* ours has a log already */
     tw_status_t status = TW_OK;
     tw_nccl_net_config_t config = {.traffic_class = -1};
-
     *end = (net_end_t){.net = net, .word_fd = -1};
     if (beside) {
         end->rank = beside->rank;
@@ -155,7 +148,6 @@ static tw_status_t connect_pair(net_end_t *end, int dev, void **sender, void **r
 {
     char own[TW_NCCL_HANDLE_BYTES], other[TW_NCCL_HANDLE_BYTES];
     void *listener = NULL, *device_handle = NULL;
-
     TW_TRY(from_nccl(end->net->listen(end->context, dev, own, &listener), "listen"));
     tw_status_t status = swap(end, own, other, sizeof(own));
     while (!status && (!*sender || !*receiver)) {
@@ -174,7 +166,6 @@ static tw_status_t connect_pair(net_end_t *end, int dev, void **sender, void **r
 tw_status_t net_end_connect(net_end_t *end, int n_connections)
 {
     int n_devices = 0;
-
     tw_status_t status = from_nccl(end->net->devices(&n_devices), "devices");
     while (!status && end->n_connections < n_connections) {
         const int i = end->n_connections++;

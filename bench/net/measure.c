@@ -57,7 +57,6 @@ static void stamp(lane_t *lane, int number)
 {
     uint8_t *at = lane->buffer[number % WINDOW];
     const size_t bytes = lane->bytes < sizeof(number) ? lane->bytes : sizeof(number);
-
     memcpy(at, &number, bytes);
     memcpy(at + lane->bytes - bytes, &number, bytes);
 }
@@ -66,7 +65,6 @@ static int is_stamped(const lane_t *lane, int number)
 {
     const uint8_t *at = lane->buffer[number % WINDOW];
     const size_t bytes = lane->bytes < sizeof(number) ? lane->bytes : sizeof(number);
-
     return !memcmp(at, &number, bytes) && !memcmp(at + lane->bytes - bytes, &number, bytes);
 }
 
@@ -76,7 +74,6 @@ static tw_status_t lane_post(lane_t *lane)
     void *data = lane->buffer[slot];
     int tag = 0;
     tw_nccl_result_t result;
-
     if (lane->is_send) {
         stamp(lane, lane->posted);
         result = lane->net->isend(lane->comm, data, lane->bytes, tag, lane->comm, NULL, &lane->request[slot]);
@@ -91,7 +88,6 @@ static tw_status_t lane_post(lane_t *lane)
 static tw_status_t lane_test(lane_t *lane)
 {
     int done = 0, bytes = 0;
-
     if (lane->net->test(lane->request[lane->done % WINDOW], &done, &bytes) != TW_NCCL_SUCCESS) {
         return TW_ERR_NCCL;
     }
@@ -106,7 +102,6 @@ static tw_status_t lane_test(lane_t *lane)
 static tw_status_t lane_turn(lane_t *lane)
 {
     tw_status_t status = TW_OK;
-
     if (lane->posted < lane->n && lane->posted - lane->done < WINDOW) {
         status = lane_post(lane);
     }
@@ -119,7 +114,6 @@ static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;
     int n_left = n_lanes;
-
     while (!status && n_left) {
         int n_moved = 0;
         n_left = 0;
@@ -146,7 +140,6 @@ static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in
     tw_status_t status = net_end_meet(end);
     const double start = tw_time_sec();
     double other;
-
     for (int i = 0; i < n && !status; i++) {
         lane_start(out, 1);
         lane_start(in, 1);
@@ -168,7 +161,6 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
 {
     double other = 0, own = 0;
     tw_status_t status = TW_OK;
-
     for (int i = 0; i < n_lanes && !status; i++) {
         status = lane_reserve(&lanes[i], n);
         lane_start(&lanes[i], n);
@@ -195,7 +187,6 @@ static int count_messages(const net_row_t *row, double seconds, double link_bps)
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;
     const double n = seconds * rate / ((double)row->bytes + 2000) / row->connections;
     const int least = (MESSAGES_MIN + row->connections - 1) / row->connections;
-
     return n < least ? least : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
 }
 
@@ -203,7 +194,6 @@ static int count_messages(const net_row_t *row, double seconds, double link_bps)
 static int count_trips(int n_messages)
 {
     const int n = n_messages / 4;
-
     return n < ROUND_TRIPS_MIN ? ROUND_TRIPS_MIN : n < ROUND_TRIPS ? n : ROUND_TRIPS;
 }
 
@@ -212,7 +202,6 @@ static tw_status_t net_measure_measure(net_end_t *end, lane_t *lanes, net_row_t 
 {
     const int n = count_messages(row, seconds, link_bps);
     lane_t *out = lanes, *in = lanes + row->connections;
-
     tw_status_t status = lane_reserve(out, 1);
     status = status ? status : lane_reserve(in, 1);
     status = status ? status : measure_latency(end, out, in, count_trips(n), &row->latency_us);
@@ -230,7 +219,6 @@ tw_status_t net_measure(net_end_t *end, net_row_t *row, double seconds, double l
     static lane_t lanes[2 * NET_CONNECTIONS_MAX];
     const int n_lanes = 2 * row->connections;
     double ok = 1, other = 0;
-
     for (int i = 0; i < n_lanes; i++) {
         const int is_send = i < row->connections;
         lanes[i] = (lane_t){.net = end->net,

@@ -32,7 +32,6 @@ static int image_open(const char *path, image_t *image)
     struct stat status;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     void *at = MAP_FAILED;
-
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0) {
         at = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         *image = (image_t){.bytes = at, .size = (size_t)status.st_size};
@@ -47,7 +46,6 @@ static const Elf64_Shdr *find_table(const image_t *image, const Elf64_Shdr **nam
 {
     const Elf64_Ehdr *head = inside(image, 0, sizeof(*head), 1);
     const Elf64_Shdr *sections;
-
     if (!head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_ident[EI_CLASS] != ELFCLASS64) {
         return NULL;
     }
@@ -69,7 +67,6 @@ static uint64_t find_symbol(const image_t *image, const char *name)
     const Elf64_Sym *symbols = n > 0 ? inside(image, table->sh_offset, sizeof(*symbols), n) : NULL;
     const char *texts = n > 0 ? inside(image, names->sh_offset, 1, names->sh_size) : NULL;
     const size_t length = strlen(name) + 1;
-
     for (uint64_t i = 0; symbols && texts && i < n; i++) {
         const uint64_t at = symbols[i].st_name;
         if (at < names->sh_size && names->sh_size - at >= length && memcmp(texts + at, name, length) == 0) {
@@ -83,7 +80,6 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
 {
     struct link_map *map = NULL;
     image_t image;
-
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !image_open(map->l_name, &image)) {
         (void)snprintf(why, why_bytes, "%s cannot be read: %s", map ? map->l_name : "the library",
                        strerror(errno));

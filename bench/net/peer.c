@@ -25,7 +25,6 @@ static int provide_gpu(void *library, char *why, size_t why_bytes)
     void *symbol = nccl_library_symbol(library, "cudaGetDevice", why, why_bytes);
     int (*const get_device)(int *) = (int (*)(int *))(uintptr_t)symbol;
     int device;
-
     if (!symbol || !get_device(&device)) {
         return symbol != NULL;
     }
@@ -41,7 +40,6 @@ const tw_nccl_net_v12_t *net_peer_open(const char *library, char *why, size_t wh
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     int (*get_version)(int *) = handle ? (int (*)(int *))(uintptr_t)dlsym(handle, "ncclGetVersion") : NULL;
     int version = 0;
-
     if (!handle) {
         (void)snprintf(why, why_bytes, "%s", dlerror());
         return NULL;

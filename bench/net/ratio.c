@@ -12,7 +12,6 @@ static int n_left_out(int n)
 {
     double of_so_many = pow(0.5, n), sum = 0; /* of n coins, k are heads */
     int k = 0;
-
     for (; k < n / 2; k++) {
         sum += of_so_many;
         if (sum > OUTSIDE) {
@@ -27,6 +26,5 @@ net_ratio_t net_ratio_of(double *ratios, int n)
 {
     const double median = tw_median(ratios, (size_t)n); /* sorts them */
     const int out = n_left_out(n);
-
     return (net_ratio_t){.median = median, .low = ratios[out], .high = ratios[n - 1 - out]};
 }

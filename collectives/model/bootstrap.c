@@ -40,7 +40,6 @@ tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited)
 {
     double limit_sec = boot->timeout_sec;
     tw_status_t status = tw_transport_progress(boot->transport);
-
     if (status != TW_IN_PROGRESS) {
         return status;
     }
@@ -66,7 +65,6 @@ void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages,
 tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n)
 {
     tw_status_t status = TW_OK;
-
     for (int i = 0; i < n && status == TW_OK; i++) {
         while ((status = tw_bootstrap_test(boot, &messages[i])) == TW_IN_PROGRESS) {
             status = tw_bootstrap_step(boot, messages[i].member);
@@ -88,7 +86,6 @@ static tw_status_t run_star(tw_bootstrap_t *boot, tw_bootstrap_tag_t tag, int to
     int is_first = boot->topo->rank == 0, n = is_first ? boot->topo->world - 1 : 1;
     tw_bootstrap_message_t messages[n + 1];
     tw_status_t status = TW_OK;
-
     memset(messages, 0, sizeof(messages));
     for (int i = 0; i < n && status == TW_OK; i++) {
         int member = is_first ? i + 1 : 0;
@@ -120,7 +117,6 @@ tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag)
 {
     char wishes[boot->topo->world], wish = *flag != 0;
     tw_status_t status = tw_bootstrap_gather(boot, &wish, 1, wishes);
-
     if (status == TW_OK && boot->topo->rank == 0) {
         for (int i = 0; i < boot->topo->world; i++) {
             wish |= wishes[i];

@@ -32,7 +32,6 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
 static double median_of(double *values, int n)
 {
     int measured = 0;
-
     for (int i = 0; i < n; i++) {
         if (values[i] > 0) {
             values[measured++] = values[i];
@@ -50,7 +49,6 @@ static void estimate_agree(const tw_estimate_report_t *reports, int world, size_
                            double *typical)
 {
     double bests[world], typicals[world], certain = 0;
-
     for (int r = 0; r < world; r++) {
         bests[r] = *(const double *)((const char *)&reports[r].best + offset);
         typicals[r] = *(const double *)((const char *)&reports[r].typical + offset);
@@ -73,7 +71,6 @@ static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure
 static double find_contention(const tw_estimate_report_t *reports, int world)
 {
     double most = 1;
-
     for (int r = 0; r < world; r++) {
         int sharing = 0;
         for (int q = 0; q < world; q++) {
@@ -92,14 +89,12 @@ static double turn_sec(const tw_tier_sample_t *value, int max_local)
 {
     double hops_sec = value->trip_sec - value->alpha_sec,
            bytes_sec = (double)TW_COLL_TURN_BYTES * max_local * value->beta_sec;
-
     return fmax(0, hops_sec > bytes_sec ? hops_sec - bytes_sec : hops_sec);
 }
 
 static double noise_of(double typical, double value)
 {
     double noise = typical / value - 1;
-
     return noise < TW_COLL_NOISE_MAX ? noise : TW_COLL_NOISE_MAX;
 }
 
@@ -131,7 +126,6 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
     double sum = 0, typical_sum = 0;
-
     model->copy_sec = value->copy_sec * contention;
     model->reduce_sec = value->reduce_sec * contention;
     for (int i = 0; i < TW_COLL_MODEL_SPEEDS; i++) {
@@ -155,7 +149,6 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
 void tw_estimate_model(const tw_estimate_report_t *reports, int world, int max_local, tw_coll_model_t *model)
 {
     tw_measure_sample_t value, typical;
-
     agree_all(reports, world, &value, &typical);
     tw_coll_model_default(model);
     fill_tier(&value.inter, &typical.inter, max_local, &model->inter);

@@ -48,7 +48,6 @@ static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
     int slot = stream->posted % burst->window;
     tw_status_t status =
         tw_bootstrap_recv(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]);
-
     if (status == TW_OK) {
         stream->posted++;
         status = tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_DATA, burst->buffer, burst->bytes,
@@ -76,7 +75,6 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
     stream_t *stream = &burst->streams[index];
     tw_bootstrap_t *boot = burst->link->boot;
     char *buffer = burst->buffer + (1 + (size_t)(index - 1) * (size_t)burst->window) * burst->bytes;
-
     while (stream->done < burst->count) {
         while (stream->posted < burst->count && stream->posted - stream->done < burst->window) {
             int slot = stream->posted % burst->window;
@@ -98,7 +96,6 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
 static tw_status_t links_advance(burst_t *burst, int *awaited)
 {
     tw_status_t status = TW_OK;
-
     for (int i = 0; i < burst->n_streams; i++) {
         tw_status_t one = i == 0 ? advance_outgoing(burst, &burst->streams[0]) : advance_incoming(burst, i);
         if (one != TW_OK && status >= 0) {
@@ -114,7 +111,6 @@ static tw_status_t run_streams(burst_t *burst)
     tw_bootstrap_t *boot = burst->link->boot;
     int awaited = 0;
     tw_status_t status;
-
     while ((status = links_advance(burst, &awaited)) == TW_IN_PROGRESS) {
         status = tw_bootstrap_step(boot, awaited);
         if (status != TW_OK) {
@@ -138,7 +134,6 @@ static tw_status_t links_exchange(burst_t *burst)
     const tw_measure_link_t *link = burst->link;
     stream_t streams[1 + link->n_from];
     int flag = 0;
-
     burst->streams = streams;
     burst->n_streams = 1 + link->n_from;
     burst->buffer = tw_buffer_alloc_zero((1 + (size_t)link->n_from * (size_t)burst->window) * burst->bytes);
@@ -163,7 +158,6 @@ static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int
     double ack_sec[PING_COUNT];
     burst_t burst = {.link = link, .bytes = bytes, .count = count, .window = 1, .ack_sec = ack_sec};
     tw_status_t status = links_exchange(&burst);
-
     *trip_sec = 0;
     for (int i = 1; status == TW_OK && link->to >= 0 && i < count; i++) {
         double sec = ack_sec[i] - ack_sec[i - 1];
@@ -179,7 +173,6 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
     burst_t flood = {
         .link = link, .bytes = SMALL_BYTES, .count = FLOOD_COUNT, .window = WINDOW, .ack_sec = ack_sec};
     tw_status_t status = links_exchange(&flood);
-
     if (status == TW_OK && link->to >= 0) {
         *message_sec = (ack_sec[FLOOD_COUNT - 1] - ack_sec[0]) / (FLOOD_COUNT - 1);
     }
@@ -192,7 +185,6 @@ static double median_span_sec(const double *ack_sec)
 {
     double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
     size_t n = 0;
-
     for (int end = BURST_WARM - 1 + BURST_SPAN; end < BURST_COUNT; end++) {
         spans[n++] = ack_sec[end] - ack_sec[end - BURST_SPAN];
     }
@@ -210,7 +202,6 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
                      .ack_sec = ack_sec};
     double cpu_sec = tw_thread_sec(), start_sec = tw_time_sec();
     tw_status_t status = links_exchange(&burst);
-
     if (status != TW_OK || link->to < 0) {
         return status;
     }
@@ -224,7 +215,6 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
 static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
 {
     int again = 1;
-
     while (again) {
         tw_status_t status = measure_burst(link, out);
         if (status != TW_OK || link->burst_bytes >= BURST_MAX_BYTES) {
@@ -253,7 +243,6 @@ tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
 tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, int inter)
 {
     const tw_topo_t *topo = boot->topo;
-
     memset(link, 0, sizeof(*link));
     link->from = calloc((size_t)topo->world, sizeof(*link->from));
     TW_FAIL_IF(!link->from, TW_ERR_NO_MEMORY, "out of memory measuring the links");

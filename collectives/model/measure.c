@@ -30,7 +30,6 @@ static tw_status_t measure_round(measurement_t *m, int round)
 {
     const tw_topo_t *topo = m->boot->topo;
     int flag = 0;
-
     TW_TRY(tw_bootstrap_any(m->boot, &flag));
     TW_TRY(tw_measure_processor(&m->readings.cpu[round]));
     if (topo->n_nodes > 1) {
@@ -48,7 +47,6 @@ static tw_status_t measure_rounds(measurement_t *m)
     double start_sec = tw_time_sec();
     int enough = 0;
     tw_status_t status = TW_OK;
-
     for (int round = 0; round < ROUNDS_MOST && !enough && status == TW_OK; round++) {
         status = measure_round(m, round);
         if (status == TW_OK && round + 1 >= ROUNDS_LEAST) {
@@ -62,7 +60,6 @@ static tw_status_t measure_rounds(measurement_t *m)
 static void summarize(const readings_t *readings, tw_estimate_report_t *report)
 {
     int n = readings->rounds;
-
     tw_estimate_values((const double *)readings->cpu, n, DOUBLES(tw_cpu_sample_t),
                        (double *)&report->best.cpu, (double *)&report->typical.cpu);
     tw_estimate_values((const double *)readings->inter, n, DOUBLES(tw_tier_sample_t),
@@ -77,7 +74,6 @@ static tw_status_t measure_agree(tw_bootstrap_t *boot, const tw_estimate_report_
 {
     const tw_topo_t *topo = boot->topo;
     tw_estimate_report_t *all = calloc((size_t)topo->world, sizeof(*all));
-
     TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "out of memory agreeing on the cost model");
     tw_status_t status = tw_bootstrap_gather(boot, mine, sizeof(*mine), (char *)all);
     if (status == TW_OK && topo->rank == 0) {
@@ -91,7 +87,6 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
 {
     tw_estimate_report_t mine;
     measurement_t *m = calloc(1, sizeof(*m));
-
     TW_FAIL_IF(!m, TW_ERR_NO_MEMORY, "out of memory measuring the cost model");
     m->boot = boot;
     tw_status_t status = tw_measure_link_init(&m->inter, boot, 1);

@@ -6,7 +6,6 @@ double tw_coll_model_encode_sec(const tw_coll_model_t *model, const tw_quant_cod
                                 double bytes)
 {
     double fixed_sec = tw_quant_form(codec) == TW_QUANT_MESSAGE ? messages * model->encode_message_sec : 0;
-
     return fixed_sec + bytes * model->encode_sec[tw_coll_model_encoder(codec)];
 }
 
@@ -14,7 +13,6 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
                                 double bytes)
 {
     double fixed_sec = tw_quant_form(codec) == TW_QUANT_MESSAGE ? messages * model->decode_message_sec : 0;
-
     return fixed_sec + bytes * model->decode_sec[tw_coll_model_decoder(codec)];
 }
 
@@ -39,14 +37,12 @@ double tw_coll_model_time(const tw_coll_model_t *model, const tw_coll_cost_t *co
     double busy_sec = cost->cpu_sec + inter_sec * inter->busy + node_sec * node->busy;
     double turns_sec = rounds_sec(inter, cost->inter_rounds, cost->inter_messages, cost->inter_bytes) +
                        rounds_sec(node, cost->node_rounds, cost->node_messages, cost->node_bytes);
-
     return turns_sec + fmax(busy_sec, fmax(inter_sec, node_sec)) + cost->fill_sec;
 }
 
 static void slow_tier(tw_coll_tier_t *tier)
 {
     double factor = 1 + tier->noise;
-
     tier->alpha_sec *= factor;
     tier->beta_sec *= factor;
     tier->message_sec *= factor;
@@ -56,7 +52,6 @@ static void slow_tier(tw_coll_tier_t *tier)
 void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typical)
 {
     double factor = 1 + model->cpu_noise;
-
     *typical = *model;
     slow_tier(&typical->inter);
     slow_tier(&typical->node);
@@ -73,7 +68,6 @@ void tw_coll_model_typical(const tw_coll_model_t *model, tw_coll_model_t *typica
 void tw_coll_model_quiet(const tw_coll_model_t *model, tw_coll_model_t *quiet)
 {
     double most_sec = TW_COLL_QUIET_COPIES * model->copy_sec;
-
     *quiet = *model;
     quiet->node.beta_sec = model->node.beta_sec < most_sec ? model->node.beta_sec : most_sec;
 }

@@ -26,7 +26,6 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     const tw_quant_segment_t there = {.src = plain, .dst = work, .n_elems = CODEC_ELEMS};
     const tw_quant_segment_t back = {.src = work, .dst = plain, .n_elems = CODEC_ELEMS};
     const double bytes = (double)(CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16));
-
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
         TW_TRY(tw_quant_encode(quant, &args, &there, 1));
@@ -87,7 +86,6 @@ static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_mess
                                  void *work, double *encode_sec, double *decode_sec)
 {
     const double bytes_of_both = (double)(2 * messages[0].n_elems * sizeof(uint16_t));
-
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double sec[2] = {0, 0};
         for (int m = 0; m < 2; m++) {
@@ -134,7 +132,6 @@ static tw_status_t measure_all_messages(uint16_t *plain, void *work, tw_cpu_samp
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
     tw_quant_message_segment_t halves[2], shorts[2];
-
     for (uint32_t m = 0; m < 2; m++) {
         uint16_t *half = plain + m * (CODEC_ELEMS / 2), *elems = plain + m * SHORT_ELEMS;
         halves[m] = (tw_quant_message_segment_t){.src = half, .dst = half, .n_elems = CODEC_ELEMS / 2};
@@ -157,7 +154,6 @@ static tw_status_t measure_all_messages(uint16_t *plain, void *work, tw_cpu_samp
 static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 {
     const size_t bytes = CODEC_ELEMS * tw_type_bytes(TW_TYPE_BF16);
-
     for (int i = 0; i < CODEC_REPEATS; i++) {
         double start = tw_time_sec();
         memcpy(work, plain, bytes);
@@ -174,7 +170,6 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
     uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;
-
     memset(out, 0, sizeof(*out));
     if (!plain || !work) {
         tw_error("out of memory measuring the codecs");

@@ -101,7 +101,6 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
 void tw_coll_model_default(tw_coll_model_t *model)
 {
     model_text_t text;
-
     (void)tw_config_init(&table, &text); /* the defaults are right, and no variable has such a name */
     read_model(&text, model);
 }
@@ -109,7 +108,6 @@ void tw_coll_model_default(tw_coll_model_t *model)
 tw_status_t tw_coll_model_parse(const char *text, tw_coll_model_t *model)
 {
     model_text_t read;
-
     TW_TRY(tw_config_init(&table, &read));
     TW_TRY(tw_config_set_list(&table, &read, "TW_COLL_MODEL", text));
     read_model(&read, model);
@@ -145,7 +143,6 @@ static int format_value(const tw_config_field_t *field, const model_text_t *text
 {
     const void *at = (const char *)text + field->offset;
     const char *key = strchr(field->name, ':') + 1;
-
     switch (field->type) {
     case TW_CONFIG_TIME:
         return snprintf(buf, buf_bytes, "%s=%.4gus", key, *(const double *)at * 1e6);
@@ -163,7 +160,6 @@ const char *tw_coll_model_format(const tw_coll_model_t *model, char *buf, size_t
     model_text_t text;
     const char *section = "";
     size_t used = 0;
-
     buf[0] = '\0';
     write_model(model, &text);
     for (size_t i = 0; i < table.n_fields && used < buf_bytes; i++) {

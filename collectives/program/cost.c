@@ -10,7 +10,6 @@
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 {
     double bytes = 0;
-
     if (!codec) {
         return c->bytes;
     }
@@ -34,7 +33,6 @@ double tw_cost_plain_chunk(const tw_case_t *c)
     double encoded = c->encoded_bytes; /* messages of lengths of their own are cut by plain bytes */
     int in_blocks = encoded > 0 && tw_quant_form(c->args->codec) != TW_QUANT_MESSAGE;
     double ratio = in_blocks ? c->bytes / encoded : 1;
-
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
 }
 
@@ -49,7 +47,6 @@ static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double m
     const tw_quant_codec_t *codecs[TW_FORM_COUNT] = {
         [TW_FORM_CODEC] = c->args->codec, [TW_FORM_INNER] = c->args->inner_codec};
     double sec = work->adds * c->model->reduce_sec * bytes;
-
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         if (codecs[f]) {
             sec += work->encodes[f] * tw_coll_model_encode_sec(c->model, codecs[f], messages, bytes) +
@@ -63,7 +60,6 @@ static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double m
 static double row_messages(const tw_case_t *c, const int *row, double shard)
 {
     double fits = shard > 0 ? fmax(1, floor(c->chunk_bytes / shard)) : INFINITY, messages = 0;
-
     for (int hop = 0; hop < TW_TRAFFIC_HOPS; hop++) {
         messages += row[hop] > 0 ? fmax(1, ceil(row[hop] / fits)) * fmax(1, tw_cost_messages(c, shard)) : 0;
     }
@@ -81,7 +77,6 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     int encodes = traffic->work.encodes[TW_FORM_CODEC] > 0;
     int has_heads = tw_quant_form(c->args->codec) == TW_QUANT_MESSAGE;
     double chunk = fmin(c->chunk_bytes, c->bytes * share), merged_sec = 0;
-
     if (has_heads) {
         shard[TW_FORM_CODEC] += chunks * LOSSLESS_HEAD_BYTES;
     }

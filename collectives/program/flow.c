@@ -43,7 +43,6 @@ tw_value_t tw_flow_move(tw_flow_t *flow, tw_value_t value, int to)
 tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_inputs)
 {
     tw_value_t here[n_inputs];
-
     for (int i = 0; i < n_inputs; i++) {
         here[i] = tw_flow_move(flow, inputs[i], at);
     }
@@ -53,7 +52,6 @@ tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_
 int tw_log2_ceil(int n)
 {
     int k = 0;
-
     while ((1 << k) < n) {
         k++;
     }
@@ -64,7 +62,6 @@ int tw_log2_ceil(int n)
 static int node_inputs(const tw_topo_t *topo, int node, tw_value_t *inputs)
 {
     int size = tw_topo_node_size(topo, node);
-
     for (int l = 0; l < size; l++) {
         inputs[l] = tw_flow_own(tw_topo_rank_at(topo, node, l));
     }
@@ -77,7 +74,6 @@ tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner)
 {
     const tw_topo_t *topo = flow->topo;
     tw_value_t sum = 0;
-
     for (int d = 1; d <= topo->world; d++) {
         int rank = tw_topo_ring_behind(topo, owner, d);
         tw_value_t inputs[2] = {sum, tw_flow_own(rank)};
@@ -91,7 +87,6 @@ tw_value_t tw_flow_reduce_direct(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world;
     tw_value_t inputs[world];
-
     for (int r = 0; r < world; r++) {
         inputs[r] = tw_flow_own(r);
     }
@@ -102,7 +97,6 @@ tw_value_t tw_flow_reduce_hierarchical(tw_flow_t *flow, int owner)
 {
     const tw_topo_t *topo = flow->topo;
     tw_value_t inputs[1 + topo->max_local], sum = 0;
-
     for (int hop = 0; hop < topo->n_nodes; hop++) {
         int node = (topo->node[owner] + 1 + hop) % topo->n_nodes, n_sums = hop > 0;
         inputs[0] = sum;
@@ -117,7 +111,6 @@ tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner)
 {
     const tw_topo_t *topo = flow->topo;
     tw_value_t inputs[topo->world], sums[topo->n_nodes];
-
     if (!tw_topo_has_tiers(topo)) {
         int n = 0;
         for (int node = 0; node < topo->n_nodes; node++) {
@@ -138,7 +131,6 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world), n[world];
     tw_value_t inputs[world][n_hops + 1];
-
     for (int k = 0; k < world; k++) {
         n[k] = 1;
         inputs[k][0] = tw_flow_own((owner - k + world) % world);
@@ -177,7 +169,6 @@ void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from)
 void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from)
 {
     const tw_topo_t *topo = flow->topo;
-
     for (int hop = 0; hop < topo->n_nodes; hop++) {
         int node = (topo->node[owner] + hop) % topo->n_nodes;
         flow->hop = hop;
@@ -192,7 +183,6 @@ void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from)
 {
     const tw_topo_t *topo = flow->topo;
     tw_value_t there[topo->n_nodes];
-
     for (int i = 0; i < topo->n_nodes; i++) {
         int node = (topo->node[owner] + i) % topo->n_nodes;
         there[node] = tw_flow_move(flow, from, tw_topo_gateway(topo, owner, node));
@@ -209,7 +199,6 @@ void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world;
     tw_value_t have[world]; /* of the rank that is so many before the owner */
-
     have[0] = from;
     for (int d = 1; d < world; d *= 2, flow->hop++) {
         for (int k = 0; k < d && k + d < world; k++) {
@@ -222,7 +211,6 @@ void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world);
     tw_value_t have[world]; /* of the rank that is so many behind the owner in the ring */
-
     have[0] = from;
     for (int bit = n_hops > 0 ? 1 << (n_hops - 1) : 0; bit >= 1; bit /= 2, flow->hop++) {
         for (int k = 0; k + bit < world; k += 2 * bit) {

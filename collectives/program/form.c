@@ -13,7 +13,6 @@ int tw_flows_has_cost(const tw_flows_t *flows, const tw_topo_t *topo, int rank)
 int tw_flows_count_shards(const tw_flows_t *flows, const tw_topo_t *topo)
 {
     int n = 0;
-
     if (flows->of == TW_FLOWS_WHOLES || flows->of == TW_FLOWS_ROOT) {
         return 1;
     }

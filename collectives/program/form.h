@@ -35,7 +35,6 @@ static inline tw_form_t tw_form_of_coding(tw_coding_t coding)
 {
     static const tw_form_t forms[TW_N_CODINGS] = {TW_FORM_PLAIN, TW_FORM_CODEC, TW_FORM_PACKED,
                                                   TW_FORM_PACKED};
-
     return forms[coding];
 }
 

@@ -53,7 +53,6 @@ static const value_t dst = {.cell = TW_CELL_DST, .form = TW_FORM_PLAIN};
 static value_t input_of(const maker_t *m, const step_t *step, int input)
 {
     tw_value_t value = step->inputs[input];
-
     if (value >= 0) {
         return m->values[value];
     }
@@ -65,7 +64,6 @@ static value_t input_of(const maker_t *m, const step_t *step, int input)
 static void emit(maker_t *m, const tw_op_t *op)
 {
     tw_ops_t *ops = m->ops;
-
     if (!tw_grow(&ops->ops, &ops->max_ops, ops->n_ops + 1, sizeof(*ops->ops))) {
         m->status = TW_ERR_NO_MEMORY;
         return;
@@ -97,7 +95,6 @@ static void ops_convert(maker_t *m, int owner, value_t from, value_t to, tw_seed
 static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, int tick)
 {
     value_t to = from;
-
     if (from.form != form || (m->params->stages != TW_STAGE_NONE && from.cell < 0)) {
         to = new_cell(m, owner, form);
         ops_convert(m, owner, from, to, TW_SEED_RANK, tick);
@@ -133,7 +130,6 @@ static tw_form_t ops_form_of(const maker_t *m, const step_t *step)
                             .is_spread = m->is_spread,
                             .is_sum = step->is_sum,
                             .crosses = topo->node[step->peer] != topo->node[topo->rank]};
-
     return tw_form_of_move(m->params->flows, &move);
 }
 
@@ -153,7 +149,6 @@ static void send(maker_t *m, const step_t *step)
 {
     value_t from = input_of(m, step, 0);
     int is_own = from.cell == TW_CELL_SRC, n_before = m->ops->n_ops;
-
     if (!m->is_spread) {
         from = convert_to(m, step->owner, from, ops_form_of(m, step), is_own ? 0 : step->tick - 1);
     }
@@ -174,7 +169,6 @@ static value_t ops_receive(maker_t *m, const step_t *step)
     tw_form_t form = ops_form_of(m, step);
     int is_straight = m->is_spread && form == TW_FORM_PLAIN && m->params->stages != TW_STAGE_ALL;
     value_t to = is_straight ? dst : new_cell(m, step->owner, form);
-
     emit(m, &(tw_op_t){.kind = TW_OP_RECV,
                        .tick = m->first_tick + step->tick,
                        .owner = step->owner,
@@ -196,7 +190,6 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
     tw_ops_t *ops = m->ops;
     int n = ops->n_ops - first, sorted = first;
     tw_op_t *phase = malloc(((size_t)n + 1) * sizeof(*phase));
-
     if (!phase ||
         !tw_grow(&ops->first_op, &ops->max_hops, ops->n_hops + n_hops + 1, sizeof(*ops->first_op))) {
         free(phase);
@@ -225,7 +218,6 @@ static tw_status_t ops_exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
     value_t own = src;
-
     m->is_spread = 1;
     m->n_ticks = world > 1 ? 2 : 1;
     for (int i = 0; i < world; i++) {
@@ -268,7 +260,6 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     tw_form_t form = spreads ? tw_form_of_coding(params->coding) : TW_FORM_PLAIN;
     int is_straight = form == TW_FORM_PLAIN && !(spreads && params->stages == TW_STAGE_ALL);
     step_t last = *step;
-
     take_inputs(m, step, in);
     if (tw_form_encodes_twice(params->flows, params->topo, params->coding)) {
         value_t sum = new_cell(m, step->owner, TW_FORM_CODEC);
@@ -295,7 +286,6 @@ static value_t add_up(maker_t *m, const step_t *step)
     int is_blocks = params->coding == TW_CODING_BLOCKS;
     tw_form_t in =
         tw_form_of_inputs(params->flows, params->topo, params->coding, params->has_inner, step->is_last);
-
     if (!tw_grow(&m->ops->inputs, &m->ops->max_inputs, m->ops->n_inputs + step->n_inputs + 1,
                  sizeof(*m->ops->inputs))) {
         m->status = TW_ERR_NO_MEMORY;
@@ -325,7 +315,6 @@ static int is_early(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
     int early = 1;
-
     for (int i = 0; i < op->n_inputs && early; i++) {
         early = inputs[i] < 0 || m->flow.ops[inputs[i]].hop < op->hop || m->values[inputs[i]].is_early;
     }
@@ -338,7 +327,6 @@ static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
     note_t note = {.tick = !op->is_sum, .is_sum = op->is_sum};
-
     for (int i = 0; i < op->n_inputs; i++) {
         const note_t *input = inputs[i] < 0 ? NULL : &m->notes[inputs[i]];
         int has_come = input && !m->flow.ops[inputs[i]].is_sum;
@@ -362,7 +350,6 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
                    .n_inputs = op->n_inputs,
                    .is_last = is_last};
     int sends = !op->is_sum && tw_flow_rank(&m->flow, step.inputs[0]) == rank;
-
     m->hop = op->hop;
     m->is_early = (sends || (op->is_sum && op->at == rank)) && is_early(m, op);
     if (sends) {
@@ -406,7 +393,6 @@ static void begin_spread(maker_t *m)
 {
     const tw_ops_params_t *params = m->params;
     int rank = params->topo->rank, loses = tw_coding_loses(params->coding);
-
     m->hop = 0;
     m->is_early = 1;
     if (!tw_flows_owns(params->flows, params->topo, rank)) {
@@ -432,7 +418,6 @@ static tw_status_t make_phase(maker_t *m, int is_spread)
     const tw_flows_t *flows = m->params->flows;
     int next = flows->in_order ? 0 : topo->node_first[topo->node[topo->rank] + 1];
     int first = m->ops->n_ops, n_hops = is_spread;
-
     m->is_spread = is_spread;
     m->n_ticks = 1;
     if (is_spread) {
@@ -459,7 +444,6 @@ static tw_status_t make_all(maker_t *m)
 {
     const tw_flows_t *flows = m->params->flows;
     tw_ops_t *ops = m->ops;
-
     if (flows->by_pair) {
         TW_TRY(ops_exchange(m));
     } else if (flows->reduce) {
@@ -496,7 +480,6 @@ tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out)
     int n_owners = params->topo->world * (params->flows->by_pair ? 2 : 1);
     maker_t m = {.params = params, .flow = {.topo = params->topo}, .ops = calloc(1, sizeof(*m.ops))};
     tw_status_t status = m.ops ? TW_OK : TW_ERR_NO_MEMORY;
-
     if (status == TW_OK) {
         m.ops->n_owners = n_owners;
         m.ops->n_cells = calloc((size_t)n_owners, sizeof(*m.ops->n_cells));

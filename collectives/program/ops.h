@@ -91,7 +91,6 @@ static inline tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_param
     int coded = ((int)params->coding * 2 + !!params->has_inner) * 2 + !!params->rounds_sums;
     tw_ops_t **ops = &kept->ops[coded * 3 + (int)params->stages];
     tw_status_t status = *ops ? TW_OK : tw_ops_create(params, ops);
-
     *out = *ops;
     return status;
 }

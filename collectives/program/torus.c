@@ -27,7 +27,6 @@
 static int divisor_near_root(int number, int n)
 {
     int best = 1;
-
     for (int d = 2; d <= number; d++) {
         long power = 1;
         for (int i = 0; i < n; i++) {
@@ -44,7 +43,6 @@ static int divisor_near_root(int number, int n)
 void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIMS])
 {
     int rest = topo->world;
-
     for (int k = 0; k < TW_TORUS_DIMS; k++) {
         int left = n_dims - k;
         int is_node = k == 0 && tw_topo_has_tiers(topo) && topo->min_local == topo->max_local;
@@ -63,7 +61,6 @@ typedef struct torus {
 static torus_t make_torus(const tw_topo_t *topo, int n_dims)
 {
     torus_t torus = {.topo = topo, .n_dims = n_dims};
-
     tw_flow_torus_dims(topo, n_dims, torus.dims);
     return torus;
 }
@@ -71,7 +68,6 @@ static torus_t make_torus(const tw_topo_t *topo, int n_dims)
 static int stride_of(const torus_t *torus, int dim)
 {
     int stride = 1;
-
     for (int k = 0; k < dim; k++) {
         stride *= torus->dims[k];
     }
@@ -82,7 +78,6 @@ static int stride_of(const torus_t *torus, int dim)
 static int place_behind(const torus_t *torus, int place, int dim, int distance)
 {
     int stride = stride_of(torus, dim), length = torus->dims[dim], at = place / stride % length;
-
     return place + ((at + distance) % length - at) * stride;
 }
 
@@ -101,7 +96,6 @@ static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim,
 {
     int length = torus->dims[dim];
     tw_value_t sum = values[place_behind(torus, end, dim, 1)];
-
     for (int d = 2; d <= length; d++) {
         int place = place_behind(torus, end, dim, d);
         tw_value_t inputs[2] = {sum, values[place]};
@@ -117,7 +111,6 @@ static tw_value_t torus_reduce(tw_flow_t *flow, int owner, int n_dims)
     const torus_t torus = make_torus(topo, n_dims);
     int at = topo->position[owner], hop = 0;
     tw_value_t values[topo->world];
-
     flow->hop = 0;
     for (int place = 0; place < topo->world; place++) { /* sums, as those that travel */
         int first = place_behind(&torus, at, 0, 1), is_first = (place - first) % torus.dims[0] == 0;
@@ -150,7 +143,6 @@ static void torus_spread(tw_flow_t *flow, int owner, tw_value_t from, int n_dims
     const torus_t torus = make_torus(topo, n_dims);
     int at = topo->position[owner], hop = 0;
     tw_value_t values[topo->world];
-
     values[at] = from;
     for (int dim = n_dims - 1; dim >= 0; dim--) {
         for (int place = 0; place < topo->world; place++) {

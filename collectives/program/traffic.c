@@ -47,7 +47,6 @@ static point_t *point_of(const reader_t *r, tw_value_t value)
 static double total(const tw_work_count_t *work)
 {
     double sum = work->adds;
-
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         sum += work->encodes[f] + work->decodes[f];
     }
@@ -65,7 +64,6 @@ static int is_longer(const point_t *a, const point_t *b)
 static void traffic_encode(reader_t *r, tw_value_t value, tw_form_t form)
 {
     point_t *point = point_of(r, value);
-
     if (form != TW_FORM_PLAIN && point->form == TW_FORM_PLAIN) {
         point->form = form;
         point->work.encodes[form]++;
@@ -77,7 +75,6 @@ static void count_move(reader_t *r, const tw_flow_op_t *op, int from, tw_form_t 
 {
     int a = r->topo->node[from], b = r->topo->node[op->at], hop = op->hop % TW_TRAFFIC_HOPS;
     rank_count_t *rank = &r->ranks[from];
-
     if (a == b) {
         rank->node_moves[form]++;
         rank->node_row[hop]++;
@@ -103,7 +100,6 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
                             .is_sum = value >= 0,
                             .crosses = crosses};
     tw_form_t form = tw_form_of_move(r->flows, &move);
-
     form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
     if (r->flows->by_pair) {                              /* not what another rank gets */
         point_of(r, value)->form = TW_FORM_PLAIN;
@@ -136,7 +132,6 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
     const tw_value_t *inputs = &r->flow.inputs[op->first_input];
     tw_work_count_t *work = &r->ranks[op->at].work;
     tw_form_t form = TW_FORM_PLAIN;
-
     for (int i = 0; i < op->n_inputs; i++) {
         tw_form_t other = point_of(r, inputs[i])->form;
         form = other != TW_FORM_PLAIN && !r->flows->recodes ? other : form;
@@ -189,7 +184,6 @@ static tw_status_t read_owner(reader_t *r, int owner)
 {
     tw_value_t result = tw_flow_own(owner);
     int n_reduce = 0;
-
     tw_flow_clear(&r->flow);
     if (r->flows->reduce) {
         result = r->flows->reduce(&r->flow, owner);
@@ -239,7 +233,6 @@ static void take_busiest(const reader_t *r)
 {
     tw_traffic_t *traffic = r->traffic;
     int most_arrivals = 0;
-
     for (int rank = 0; rank < r->topo->world; rank++) {
         rank_count_t *count = &r->ranks[rank];
         int own = r->codec && r->flows->spread && !r->flows->by_pair;
@@ -278,7 +271,6 @@ tw_status_t tw_traffic_read(const tw_topo_t *topo, const tw_flows_t *flows, int 
                   .nodes = calloc((size_t)topo->n_nodes, sizeof(*r.nodes)),
                   .traffic = traffic};
     tw_status_t status = r.ranks && r.nodes ? TW_OK : TW_ERR_NO_MEMORY;
-
     *traffic = (tw_traffic_t){0};
     for (int owner = 0; owner < topo->world && status == TW_OK; owner++) {
         status = tw_flows_has_cost(flows, topo, owner) ? read_owner(&r, owner) : TW_OK;

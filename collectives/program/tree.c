@@ -40,7 +40,6 @@ static int lowest_bit(int n)
 static int largest_power(int n)
 {
     int power = 1;
-
     while (2 * power <= n) {
         power *= 2;
     }
@@ -81,7 +80,6 @@ static int double_root(const tw_topo_t *topo, int second)
 static void find_places(tree_t *tree)
 {
     int n = tree->n_nodes;
-
     for (int node = 0; node < n; node++) {
         tree->height[node] = 0;
         tree->child[node] = -1;
@@ -116,7 +114,6 @@ static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *me
                    .depth = memory + 2 * n,
                    .child = memory + 3 * n,
                    .next = memory + 4 * n};
-
     for (int node = 0; node < n; node++) { /* a binomial one's parent lacks the lowest bit */
         int place = is_double ? parent_position(position_of(node, n, second), n) : node;
         int parent = is_double ? node_at(place, n, second) : node - lowest_bit(node);
@@ -134,7 +131,6 @@ static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int n
     const tw_topo_t *topo = flow->topo;
     int size = tw_topo_node_size(topo, node), n = 0;
     tw_value_t inputs[tree->n_nodes + size];
-
     for (int child = tree->child[node]; child >= 0; child = tree->next[child]) {
         inputs[n++] = sums[child];
     }
@@ -149,7 +145,6 @@ static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
     int n = flow->topo->n_nodes, memory[TREE_INTS * n];
     const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
     tw_value_t sums[n];
-
     for (int height = 0; height <= tree.height[tree.root]; height++) {
         flow->hop = height > 0 ? height - 1 : 0;
         for (int node = 0; node < n; node++) {
@@ -166,7 +161,6 @@ static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
 static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, tw_value_t *there)
 {
     const tw_topo_t *topo = flow->topo;
-
     for (int child = tree->child[node]; child >= 0; child = tree->next[child]) {
         there[child] = tw_flow_move(flow, there[node], tw_topo_gateway(topo, owner, child));
     }
@@ -180,7 +174,6 @@ static void tree_spread(tw_flow_t *flow, int owner, tw_value_t from, int is_doub
     int n = flow->topo->n_nodes, memory[TREE_INTS * n];
     const tree_t tree = make_tree(flow->topo, owner, is_double, memory);
     tw_value_t there[n];
-
     there[tree.root] = from;
     for (int depth = 0; depth <= tree.height[tree.root]; depth++) {
         flow->hop = depth;

@@ -13,7 +13,6 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out)
 {
     tw_sched_t *sched = calloc(1, sizeof(*sched));
     size_t n_lanes = 2 * (size_t)env->world;
-
     if (!sched) {
         return TW_ERR_NO_MEMORY;
     }
@@ -91,7 +90,6 @@ tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes)
 {
     tw_view_t *view = tw_sched_alloc(sched, sizeof(*view));
     tw_view_extent_t *extent = tw_sched_alloc(sched, sizeof(*extent));
-
     if (!view || !extent) {
         return tw_span_signal();
     }
@@ -103,7 +101,6 @@ tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes)
 void tw_sched_next_round(tw_sched_t *sched)
 {
     int is_empty = sched->n_rounds > 0 && sched->rounds[sched->n_rounds - 1].n_left == 0;
-
     if (sched->status != TW_OK || is_empty) {
         return;
     }
@@ -154,7 +151,6 @@ static tw_task_t add_message(tw_sched_t *sched, tw_task_kind_t kind, int peer, t
 {
     tw_task_t index;
     int is_signal = !span.view && span.buffer == TW_SBUF_NONE;
-
     if (span.n == 0 && !is_signal) {
         return TW_TASK_NONE;
     }
@@ -196,7 +192,6 @@ tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *ar
 {
     tw_task_t index;
     tw_task_entry_t *task = add_task(sched, TW_TASK_COMPUTE, &index);
-
     if (task) {
         task->fn = fn;
         task->arg = arg;

@@ -24,7 +24,6 @@ static void sched_push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
 static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
 {
     tw_task_t task = queue->first;
-
     if (task != TW_TASK_NONE) {
         queue->first = sched->tasks[task].next;
     }
@@ -35,7 +34,6 @@ static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
 static void make_ready(tw_sched_t *sched, tw_task_t index)
 {
     const tw_task_entry_t *task = &sched->tasks[index];
-
     if (task->round >= sched->n_begun) {
         sched_push(sched, &sched->rounds[task->round].held, index);
     } else {
@@ -68,7 +66,6 @@ static void begin_rounds(tw_sched_t *sched, int *moved)
 static char *buffer_memory(tw_sched_t *sched, tw_sbuf_t index)
 {
     tw_sched_buffer_entry_t *buffer = &sched->buffers[index];
-
     if (!buffer->memory) {
         buffer->memory = tw_scratch_get(sched->env.scratch, buffer->bytes);
     }
@@ -79,7 +76,6 @@ char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous)
 {
     size_t n = span.n;
     char *at = span.view ? tw_view_at(span.view, span.first, n, &n) : buffer_memory(sched, span.buffer);
-
     if (contiguous) {
         *contiguous = n;
     }
@@ -167,7 +163,6 @@ void tw_sched_destroy(tw_sched_t *sched)
 static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char **memory)
 {
     const tw_span_t *span = &task->span;
-
     if (!span->view) {
         int is_signal = span->buffer == TW_SBUF_NONE;
         *memory = is_signal ? NULL : tw_sched_at(sched, *span, NULL);
@@ -230,7 +225,6 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
     tw_task_entry_t *task = &sched->tasks[lane->oldest];
     size_t bytes;
     tw_status_t status = tw_transport_test_bytes(sched->env.transport, task->request, &bytes);
-
     if (status == TW_IN_PROGRESS) {
         return status;
     }
@@ -257,7 +251,6 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
 {
     tw_status_t status = TW_OK;
-
     while (lane->n_in_flight > 0 && (status = end_message(sched, lane)) == TW_OK) {
         *moved = 1;
     }
@@ -362,7 +355,6 @@ tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved)
 {
     tw_queue_t *queue = sched->urgent.first != TW_TASK_NONE ? &sched->urgent : &sched->lazy;
     tw_task_t index = sched->status == TW_OK ? pop(sched, queue) : TW_TASK_NONE;
-
     if (index == TW_TASK_NONE) {
         return run_status(sched);
     }
@@ -381,7 +373,6 @@ tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved)
 const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes)
 {
     size_t used = (size_t)snprintf(buf, buf_bytes, "%d of %d tasks ended", sched->n_ended, sched->n_tasks);
-
     for (int i = 0; i < sched->n_busy && used < buf_bytes; i++) {
         int index = sched->busy_lanes[i];
         const tw_lane_t *lane = &sched->lanes[index];

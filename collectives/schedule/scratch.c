@@ -28,7 +28,6 @@ static int class_of(size_t bytes, size_t *class_bytes)
     int shift = 63 - __builtin_clzll(least);
     size_t step_bytes = ((size_t)1 << shift) / CLASSES_PER_OCTAVE;
     size_t steps = (least - ((size_t)1 << shift) + step_bytes - 1) / step_bytes;
-
     *class_bytes = ((size_t)1 << shift) + steps * step_bytes;
     return (shift - MIN_SHIFT) * CLASSES_PER_OCTAVE + (int)steps;
 }
@@ -36,7 +35,6 @@ static int class_of(size_t bytes, size_t *class_bytes)
 size_t tw_scratch_class_bytes(size_t bytes)
 {
     size_t class_bytes;
-
     (void)class_of(bytes, &class_bytes);
     return class_bytes;
 }
@@ -44,14 +42,12 @@ size_t tw_scratch_class_bytes(size_t bytes)
 static size_t bytes_of_class(int class)
 {
     size_t octave = (size_t)1 << (MIN_SHIFT + class / CLASSES_PER_OCTAVE);
-
     return octave + octave / CLASSES_PER_OCTAVE * (size_t)(class % CLASSES_PER_OCTAVE);
 }
 
 tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out)
 {
     tw_scratch_t *scratch = calloc(1, sizeof(*scratch));
-
     if (!scratch) {
         return TW_ERR_NO_MEMORY;
     }
@@ -87,7 +83,6 @@ int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t by
 {
     int is_oldest = user == TAILQ_FIRST(&scratch->users);
     size_t limit = is_oldest ? scratch->limit_bytes : scratch->limit_bytes / 2;
-
     if (bytes > 0 && scratch->reserved_bytes + bytes > limit && !(is_needed && is_oldest)) {
         return 0;
     }
@@ -128,7 +123,6 @@ void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes)
     size_t class_bytes;
     int class = class_of(bytes, &class_bytes);
     tw_scratch_free_t *buffer = scratch->free_list[class];
-
     if (buffer) {
         scratch->free_list[class] = buffer->next;
         scratch->kept_bytes -= class_bytes;
@@ -150,7 +144,6 @@ void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes)
 {
     size_t class_bytes;
     tw_scratch_free_t *head = buffer;
-
     if (!buffer) {
         return;
     }

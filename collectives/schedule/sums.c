@@ -28,7 +28,6 @@ static void span_skip(tw_span_t *span, size_t bytes)
 static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
 {
     tw_span_t from = ((const copy_args_t *)arg)->from, to = ((const copy_args_t *)arg)->to;
-
     while (from.n > 0) {
         size_t n_from, n_to;
         const char *src = tw_sched_at(sched, from, &n_from);
@@ -53,7 +52,6 @@ static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, co
                       size_t n_spans, tw_span_t to)
 {
     tw_task_t task = tw_sched_compute(sched, fn, arg);
-
     for (size_t i = 0; i < n_spans; i++) {
         tw_sched_use(sched, task, spans[i].buffer);
     }
@@ -64,7 +62,6 @@ static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, co
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 {
     copy_args_t *args = from.n > 0 ? tw_sched_alloc(sched, sizeof(*args)) : NULL;
-
     if (!args) {
         return TW_TASK_NONE;
     }
@@ -78,7 +75,6 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 static void sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
 {
     int is_limited = isfinite(limit);
-
     for (size_t i = 0; is_limited && i < n; i++) {
         float x = acc[i] * factor;
         acc[i] = isfinite(x) && fabsf(x) > limit ? copysignf(limit, x) : x;
@@ -98,7 +94,6 @@ typedef struct sum_args {
 static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
 {
     size_t contiguous, unit = span.view ? 1 : args->elem_bytes;
-
     span.first += elem * unit;
     span.n = *n * unit;
     char *at = tw_sched_at(sched, span, &contiguous);
@@ -149,7 +144,6 @@ static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, s
                                     float *acc)
 {
     size_t first = args->scale != 1.0f ? args->n_partial : 0;
-
     for (size_t input = first; input < args->n_inputs; input++) {
         TW_TRY(sum_input(sched, args, input, input == first, elem, n, acc));
     }
@@ -166,7 +160,6 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
     float acc[SUM_ELEMS];
-
     for (size_t elem = 0; elem < args->n_elems; elem += SUM_ELEMS) {
         size_t n = args->n_elems - elem < SUM_ELEMS ? args->n_elems - elem : SUM_ELEMS;
         TW_TRY(sched_sum_inputs(sched, args, elem, n, acc));
@@ -179,7 +172,6 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
 static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
-
     for (size_t elem = 0; elem < args->n_elems;) {
         size_t n = args->n_elems - elem;
         const char *a = elem_at(sched, args, args->inputs[0], elem, &n);
@@ -198,7 +190,6 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
 {
     size_t inputs_bytes = sum->n_inputs * sizeof(*sum->inputs);
     size_t elem_bytes = tw_type_bytes(sum->type);
-
     int is_plain = sum->factor == 1.0f && (sum->scale == 1.0f || sum->n_partial == sum->n_inputs);
 
     if (sum->n_inputs == 1 && is_plain) {

@@ -23,7 +23,6 @@ void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
 static size_t find_extent(const tw_view_t *view, size_t first)
 {
     size_t low = 0, high = view->n_extents;
-
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (view->extents[middle].first <= first) {
@@ -39,7 +38,6 @@ static char *extent_at(const tw_view_t *view, size_t index, size_t first, size_t
 {
     const tw_view_extent_t *extent = &view->extents[index];
     size_t end = index + 1 < view->n_extents ? extent[1].first : view->n_elems;
-
     *contiguous = end - first < n ? end - first : n;
     return extent->base + (first - extent->first) * view->elem_bytes;
 }
@@ -53,7 +51,6 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
 {
     size_t contiguous;
     char *at = tw_view_at(view, first, n, &contiguous);
-
     return contiguous == n ? at : NULL;
 }
 

@@ -21,7 +21,6 @@ static LIST_HEAD(, expected) expected = LIST_HEAD_INITIALIZER(expected);
 static tw_ip_comm_t *comm_find(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
-
     LIST_FOREACH(comm, &table, link)
     {
         if (comm->nccl == nccl) {
@@ -34,7 +33,6 @@ static tw_ip_comm_t *comm_find(ncclComm_t nccl)
 static tw_ip_comm_t *comms_create(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = calloc(1, sizeof(*comm));
-
     if (!comm) {
         return NULL;
     }
@@ -49,7 +47,6 @@ static tw_ip_comm_t *comms_create(ncclComm_t nccl)
 tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
-
     if (!nccl) {
         return NULL;
     }
@@ -79,7 +76,6 @@ static void comm_free(tw_ip_comm_t *comm)
 void tw_ip_comm_put(tw_ip_comm_t *comm)
 {
     int n_users;
-
     (void)pthread_mutex_lock(&table_lock);
     n_users = --comm->n_users;
     (void)pthread_mutex_unlock(&table_lock);
@@ -92,7 +88,6 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
 static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm;
-
     (void)pthread_mutex_lock(&table_lock);
     comm = comm_find(nccl);
     if (comm) {
@@ -108,7 +103,6 @@ int tw_ip_comm_world(tw_ip_comm_t *comm)
 {
     const tw_ip_functions_t *real = tw_ip_real();
     int rank = 0;
-
     if (comm->world > 0) {
         return comm->world;
     }
@@ -132,7 +126,6 @@ void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why)
 static int ranks_here(const tw_coll_t *coll)
 {
     int n = 0;
-
     for (int r = 0; r < tw_coll_size(coll); r++) {
         n += tw_coll_node_of(coll, r) == tw_coll_node_of(coll, tw_coll_rank(coll));
     }
@@ -176,7 +169,6 @@ static ncclResult_t meet(tw_ip_comm_t *comm)
         .terms = tw_ip_policy_hash(),
     };
     tw_coll_t *coll = NULL;
-
     tw_status_t status = tw_coll_nccl_create(&params, &coll);
     return status == TW_OK ? settle_on(comm, coll) : settle_without(comm, status);
 }
@@ -195,7 +187,6 @@ tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl)
 ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting)
 {
     expected_t *one = malloc(sizeof(*one));
-
     TW_FAIL_IF(!one, ncclSystemError, "nccl: out of memory");
     *one = (expected_t){.parent = parent, .out = out, .meeting = meeting};
     (void)pthread_mutex_lock(&table_lock);
@@ -208,7 +199,6 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
 static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 {
     expected_t *one;
-
     (void)pthread_mutex_lock(&table_lock);
     LIST_FOREACH(one, &expected, link)
     {
@@ -224,7 +214,6 @@ static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 void tw_ip_comm_arrived(ncclComm_t nccl)
 {
     expected_t *one = take_expected(nccl, nccl);
-
     while (one) {
         ncclComm_t made = __atomic_load_n(one->out, __ATOMIC_ACQUIRE);
         if (made) { /* else it was not made after all, or this rank is in none */
@@ -241,7 +230,6 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(nccl);
     expected_t *one = meeting ? NULL : take_expected(NULL, nccl);
-
     if (one) {
         meeting = one->meeting;
     }
@@ -254,7 +242,6 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 {
     tw_ip_meeting_t *meeting = find_meeting(comm->nccl);
-
     (void)pthread_mutex_lock(&table_lock);
     int is_doubtful = !meeting && !LIST_EMPTY(&expected);
     (void)pthread_mutex_unlock(&table_lock);
@@ -268,7 +255,6 @@ static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm)
 {
     tw_ip_reason_t why = TW_IP_ONE_NODE;
-
     if (comm->is_known) {
         return comm->error;
     }
@@ -298,7 +284,6 @@ void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting)
 void tw_ip_comm_close(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
-
     if (comm) {
         tw_coll_gate_close(&comm->gate);
         tw_ip_comm_put(comm);
@@ -323,7 +308,6 @@ static void comm_end(tw_ip_comm_t *comm, int is_aborted, int has_gone)
 void tw_ip_comm_revoke(ncclComm_t nccl)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
-
     if (comm) {
         comm_end(comm, 1, 0);
         tw_ip_comm_put(comm);
@@ -333,7 +317,6 @@ void tw_ip_comm_revoke(ncclComm_t nccl)
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
 {
     tw_ip_comm_t *comm = nccl ? comm_take(nccl) : NULL;
-
     if (comm) {
         comm_end(comm, is_aborted, 1);
         tw_ip_comm_put(comm);
@@ -345,7 +328,6 @@ void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted)
 static tw_ip_scale_t *find_scale(const tw_ip_comm_t *comm, ncclRedOp_t op)
 {
     tw_ip_scale_t *scale;
-
     LIST_FOREACH(scale, &comm->scales, link)
     {
         if (scale->op == op) {
@@ -359,7 +341,6 @@ void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, 
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
     tw_ip_scale_t *scale = comm ? calloc(1, sizeof(*scale)) : NULL;
-
     if (scale) {
         scale->op = op;
         scale->type = type;
@@ -377,7 +358,6 @@ int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType
 {
     const tw_ip_scale_t *scale = find_scale(comm, op);
     int is_known = scale && scale->type == type;
-
     if (is_known) {
         *factor = scale->factor;
     }
@@ -387,7 +367,6 @@ int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(nccl);
-
     if (!comm) {
         return;
     }

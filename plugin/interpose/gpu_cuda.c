@@ -17,7 +17,6 @@ static void gpu_probe(void)
 {
     int driver = 0, runtime = 0, device = 0;
     cudaError_t error = cudaDriverGetVersion(&driver);
-
     error = error == cudaSuccess ? cudaRuntimeGetVersion(&runtime) : error;
     error = error == cudaSuccess ? cudaGetDevice(&device) : error;
     works = error == cudaSuccess && driver / 1000 >= runtime / 1000 && driver >= LEAST_DRIVER;
@@ -34,7 +33,6 @@ static void gpu_probe(void)
 int tw_ip_gpu_works(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-
     (void)pthread_once(&once, gpu_probe);
     return works;
 }
@@ -42,7 +40,6 @@ int tw_ip_gpu_works(void)
 int tw_ip_gpu_device(void)
 {
     int device = 0;
-
     if (cudaGetDevice(&device) != cudaSuccess) {
         (void)cudaGetLastError(); /* the job shall not find it */
         return 0;
@@ -53,7 +50,6 @@ int tw_ip_gpu_device(void)
 int tw_ip_gpu_captures(tw_stream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-
     if (cudaStreamIsCapturing((cudaStream_t)stream, &capture) != cudaSuccess) {
         (void)cudaGetLastError(); /* the job shall not find it */
         return 0;
@@ -85,7 +81,6 @@ tw_status_t tw_ip_gpu_mark_sec(tw_ip_mark_t from, tw_ip_mark_t to, double *sec)
 {
     float ms = 0;
     cudaError_t error = cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to);
-
     *sec = (double)ms * 1e-3;
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError(); /* the job shall not find it */

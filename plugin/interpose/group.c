@@ -70,7 +70,6 @@ ncclResult_t tw_ip_group_start(void)
 {
     const tw_ip_functions_t *real = tw_ip_real();
     ncclResult_t result = real->ncclGroupStart ? real->ncclGroupStart() : ncclInternalError;
-
     group.depth += result == ncclSuccess;
     return result;
 }
@@ -78,7 +77,6 @@ ncclResult_t tw_ip_group_start(void)
 static ncclResult_t group_ask(tw_ip_comm_t *comm)
 {
     ncclResult_t state = ncclInternalError;
-
     if (tw_coll_gate_enter(&comm->gate) != TW_OK) {
         return state;
     }
@@ -92,7 +90,6 @@ static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
     ncclResult_t state = group_ask(comm);
-
     while (state == ncclInProgress) {
         (void)nanosleep(&nap, NULL);
         state = group_ask(comm);
@@ -104,7 +101,6 @@ static ncclResult_t group_settle(tw_ip_comm_t *comm)
 static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
 {
     int is_busy = result == ncclInProgress;
-
     result = is_busy ? ncclSuccess : result;
     for (size_t i = 0; i < ended->n_calls; i++) {
         const tw_ip_ready_t *ready = &ended->calls[i];
@@ -125,7 +121,6 @@ ncclResult_t tw_ip_group_end(void)
     const tw_ip_functions_t *real = tw_ip_real();
     ncclResult_t result = real->ncclGroupEnd ? real->ncclGroupEnd() : ncclInternalError;
     group_t ended = group;
-
     if (group.depth > 1) {
         group.depth--;
         return result;

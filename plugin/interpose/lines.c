@@ -48,7 +48,6 @@ static void lines_end(void)
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named)
 {
     static atomic_flag was_here = ATOMIC_FLAG_INIT;
-
     if (logger) {
         tw_nccl_log_install(logger);
         nccl_logger = logger;
@@ -67,7 +66,6 @@ void tw_ip_print(const char *format, ...)
     tw_nccl_logger_t logger = nccl_logger;
     char message[LINE_BYTES];
     va_list args;
-
     va_start(args, format);
     (void)vsnprintf(message, sizeof(message), format, args);
     va_end(args);

@@ -43,7 +43,6 @@ static tw_ip_meeting_t *of_job; /**< NULL: this process was not redirected */
 static tw_ip_meeting_t *meeting_create(void)
 {
     tw_ip_meeting_t *meeting = calloc(1, sizeof(*meeting));
-
     TW_FAIL_IF(!meeting, NULL, "nccl: out of memory");
     (void)pthread_mutex_init(&meeting->lock, NULL);
     (void)pthread_mutex_lock(&list_lock);
@@ -61,7 +60,6 @@ static void meeting_decide(tw_ip_meeting_t *meeting, tw_ip_reason_t why)
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 {
     tw_ip_meeting_t *meeting = meeting_create();
-
     if (meeting) {
         meeting_decide(meeting, why);
     }
@@ -88,7 +86,6 @@ _Static_assert(MARK_AT >= 48, "NCCL has room for its own");
 static uint64_t mark_sum(const ncclUniqueId *id, const mark_t *mark)
 {
     mark_t bare = *mark;
-
     bare.sum = 0;
     return XXH3_64bits_withSeed(&bare, sizeof(bare), XXH3_64bits(id->internal, MARK_AT));
 }
@@ -135,7 +132,6 @@ void tw_ip_meeting_invite(ncclUniqueId *id)
 {
     mark_t mark = {.magic = MARK};
     tw_ip_place_t place = {.port = 0};
-
     if (getenv("NCCL_COMM_ID") || !is_free(id) || !read_address(id, place.address) ||
         getrandom(mark.secret, sizeof(mark.secret), 0) != (ssize_t)sizeof(mark.secret)) {
         tw_warn("nccl: a communicator is left alone: its id has no room, or no address of a usable kind");
@@ -155,7 +151,6 @@ void tw_ip_meeting_invite(ncclUniqueId *id)
 static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
 {
     mark_t mark;
-
     memcpy(&mark, id->internal + MARK_AT, sizeof(mark));
     if (mark.magic != MARK || mark.sum != mark_sum(id, &mark)) {
         return 0;
@@ -174,7 +169,6 @@ static uint64_t own_process(void)
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static pid_t known;
     static uint64_t number;
-
     (void)pthread_mutex_lock(&lock);
     if (known != getpid()) {
         known = getpid();
@@ -191,7 +185,6 @@ static uint64_t own_terms(int is_redirected)
     char text[96];
     int n = snprintf(text, sizeof(text), "%s %d %d %llx", TW_VERSION, PROTOCOL, is_redirected,
                      (unsigned long long)tw_ip_policy_hash());
-
     return XXH3_64bits(text, (size_t)n);
 }
 
@@ -199,7 +192,6 @@ static double join_timeout(void)
 {
     tw_ip_options_t options;
     double sec = 60;
-
     if (tw_ip_options_init(&options) == TW_OK) {
         sec = options.join_sec;
         tw_ip_options_cleanup(&options);
@@ -227,7 +219,6 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
 {
     tw_ip_meeting_t *meeting = meeting_create();
     tw_status_t status = TW_ERR_NOT_FOUND;
-
     *out = meeting;
     if (!meeting || sodium_init() < 0) {
         return ncclSystemError;
@@ -271,7 +262,6 @@ static int find_host(const char *host, uint8_t address[16])
     const struct addrinfo hints = {
         .ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_V4MAPPED | AI_ALL};
     struct addrinfo *found = NULL;
-
     if (getaddrinfo(host, NULL, &hints, &found) != 0) {
         return 0;
     }
@@ -290,7 +280,6 @@ static int find_host(const char *host, uint8_t address[16])
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
-
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
@@ -298,7 +287,6 @@ static uint16_t job_port(const tw_ip_place_t *place, int try)
 static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;
-
     for (int i = 0; i < JOB_TRIES && status != TW_OK; i++) {
         tw_ip_place_t at = *place;
         memset(at.address, 0, sizeof(at.address));
@@ -314,7 +302,6 @@ static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
     const struct timespec nap = {.tv_nsec = POLL_NS};
     double end_sec = tw_time_sec() + join_timeout();
     tw_status_t status = TW_ERR_NOT_FOUND;
-
     for (int i = 0; status == TW_ERR_NOT_FOUND && tw_time_sec() < end_sec; i = (i + 1) % JOB_TRIES) {
         meeting->place.port = job_port(&meeting->place, i);
         status = tw_ip_registry_register(&meeting->place, &meeting->own, 1);
@@ -329,7 +316,6 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 {
     char secret[2 * TW_JOB_NAME_BYTES + 64];
     tw_job_t job;
-
     if (!tw_job_launched() || tw_job_from_env(&job) != TW_OK ||
         !find_host(job.master_addr, meeting->place.address)) {
         tw_ip_report_no_registry(
@@ -359,7 +345,6 @@ static tw_status_t meet_job(tw_ip_meeting_t *meeting)
 tw_status_t tw_ip_meeting_of_job(void)
 {
     tw_ip_meeting_t *meeting = meeting_create();
-
     if (!meeting || sodium_init() < 0) {
         return TW_ERR_INTERNAL;
     }
@@ -392,7 +377,6 @@ static void meeting_ask(tw_ip_meeting_t *m)
 {
     tw_ip_answer_t answer;
     tw_ip_entry_t entry = m->own;
-
     entry.wait_ms = m->is_of_job ? (uint32_t)(join_timeout() * 1e3) : 0;
     m->is_decided = 1;
     if (tw_ip_registry_ask(&m->place, &entry, &answer) != TW_OK) {

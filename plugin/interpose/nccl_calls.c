@@ -25,7 +25,6 @@ static tw_ip_functions_t real;
 static void find_real(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
-
     memcpy(function, &symbol, sizeof(symbol));
 }
 
@@ -33,7 +32,6 @@ static void find_real(void *library, const char *name, void *function)
 static void find_all(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-
     if (!library) {
         tw_error("nccl: this process has no " LIBRARY);
         return;
@@ -47,7 +45,6 @@ static void find_all(void)
 const tw_ip_functions_t *tw_ip_real(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-
     (void)pthread_once(&once, find_all);
     return &real;
 }
@@ -55,7 +52,6 @@ const tw_ip_functions_t *tw_ip_real(void)
 void *tw_ip_real_at(const char *name)
 {
     void *at = NULL;
-
     (void)tw_ip_real();
 #define LOOK(wrapped)                           \
     if (strcmp(name, #wrapped) == 0) {          \
@@ -108,7 +104,6 @@ ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
 static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;
-
     return call->has_config && config && config->size >= end ? config : NULL;
 }
 
@@ -117,7 +112,6 @@ const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option)
     const tw_ip_config_t *config =
         config_of(call, offsetof(tw_ip_config_t, options) + sizeof(config->options));
     const tw_ip_option_t *at = config ? config->options : NULL;
-
     while (at && (at->vendor != TW_NCCL_VENDOR || at->option != option)) {
         at = at->next;
     }
@@ -127,7 +121,6 @@ const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option)
 void *tw_ip_call_event(const tw_ip_call_t *call)
 {
     const tw_ip_config_t *config = config_of(call, sizeof(*config));
-
     return config ? config->launch_event : NULL;
 }
 

@@ -21,7 +21,6 @@ static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
 {
     tw_ip_side_t parsed = {.is_plain = tw_word_is(text, "plain")};
     tw_status_t status = parsed.is_plain ? TW_OK : tw_quant_codec_parse(text, &parsed.codec);
-
     if (status == TW_OK) {
         *side = parsed;
     }
@@ -31,7 +30,6 @@ static tw_status_t parse_side(const char *text, tw_ip_side_t *side)
 static tw_status_t read_environment(tw_ip_policy_t *policy)
 {
     tw_ip_options_t options;
-
     TW_TRY(tw_ip_options_init(&options));
     policy->min_bytes = options.min_bytes;
     policy->report_sec = options.report_sec;
@@ -64,7 +62,6 @@ static void look_for_pytorchs_names(void)
 static void policy_begin(void)
 {
     tw_ip_policy_t policy = {.gathers.is_plain = 1, .sums.is_plain = 1};
-
     tw_config_check_names();
     look_for_pytorchs_names();
     if (read_environment(&policy) != TW_OK) {
@@ -78,7 +75,6 @@ static void policy_begin(void)
 tw_ip_policy_t tw_ip_policy_get(void)
 {
     tw_ip_policy_t policy;
-
     (void)pthread_once(&once, policy_begin);
     (void)pthread_mutex_lock(&lock);
     policy = current;
@@ -90,7 +86,6 @@ tw_status_t tw_ip_policy_set(const char *gathers, const char *sums)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
     tw_status_t status = gathers ? parse_side(gathers, &policy.gathers) : TW_OK;
-
     if (status == TW_OK && sums) {
         status = parse_side(sums, &policy.sums);
     }
@@ -110,7 +105,6 @@ static const char *format_side(const tw_ip_side_t *side, char *buf, size_t buf_b
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes)
 {
     char gathers[64], sums[64], bytes[32];
-
     snprintf(buf, buf_bytes, "gathers %s, sums %s, from %s on",
              format_side(&policy->gathers, gathers, sizeof(gathers)),
              format_side(&policy->sums, sums, sizeof(sums)),
@@ -124,7 +118,6 @@ uint64_t tw_ip_policy_hash(void)
     char gathers[64], sums[64], text[192];
     int n = snprintf(text, sizeof(text), "%s %s %zu", format_side(&policy.gathers, gathers, sizeof(gathers)),
                      format_side(&policy.sums, sums, sizeof(sums)), policy.min_bytes);
-
     return XXH3_64bits(text, (size_t)n);
 }
 
@@ -167,7 +160,6 @@ static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
 static int whole_bytes(const tw_ip_call_t *call, int world, size_t elem_bytes, size_t *bytes)
 {
     size_t n = call->kind == TW_IP_ALLREDUCE ? 1 : (size_t)world;
-
     return !__builtin_mul_overflow(call->count, n * elem_bytes, bytes);
 }
 
@@ -178,7 +170,6 @@ tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call
     const tw_ip_option_t *asked = tw_ip_call_option(call, TW_NCCL_OPTION_PLAIN);
     size_t bytes;
     tw_type_t type;
-
     if (call->kind == TW_IP_ALLTOALL) {
         return TW_IP_NO_CODEC;
     }

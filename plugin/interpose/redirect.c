@@ -90,7 +90,6 @@ static void scan_relocation(const object_t *object, const ElfW(Rela) * relocatio
     const ElfW(Sym) *symbol = &object->symbols[ELF64_R_SYM(relocation->r_info)];
     uintptr_t at = object->base + relocation->r_offset;
     void *to = NULL;
-
     if ((!IS_CALL(type) && !IS_ADDRESS(type)) || symbol->st_name == 0) {
         return;
     }
@@ -119,7 +118,6 @@ static uintptr_t address_of(const object_t *object, uintptr_t value)
 static void read_entry(object_t *object, const ElfW(Dyn) * entry)
 {
     uintptr_t at = address_of(object, entry->d_un.d_ptr);
-
     switch (entry->d_tag) {
     case DT_SYMTAB:
         object->symbols = (const ElfW(Sym) *)at;
@@ -159,7 +157,6 @@ static uintptr_t page_bytes(void)
 static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t *object)
 {
     const ElfW(Dyn) *dynamic = NULL;
-
     object->first = UINTPTR_MAX;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
@@ -189,7 +186,6 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     object_t object = {.name = info->dlpi_name, .base = info->dlpi_addr};
     const ElfW(Dyn) *dynamic = read_segments(info, &object);
-
     (void)size;
     if (!dynamic || is_ours_or_nccls(&object)) {
         return 0;
@@ -208,7 +204,6 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 static int protect(const place_t *place, int protection)
 {
     uintptr_t page = page_bytes();
-
     return mprotect((void *)((uintptr_t)place->at / page * page), page, protection);
 }
 
@@ -238,7 +233,6 @@ static int open_pages(const place_t *items, size_t n)
 static int set_all(const places_t *places)
 {
     int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);
-
     if (error != 0) {
         return error;
     }
@@ -266,7 +260,6 @@ typedef struct scan {
 static int scan_all(struct dl_phdr_info *info, size_t size, void *arg)
 {
     scan_t *scan = arg;
-
     (void)size;
     if (info->dlpi_adds != known) {
         known = info->dlpi_adds;
@@ -294,7 +287,6 @@ static void say_refused(int error)
 static int redirect(void)
 {
     scan_t scan = {.error = 0};
-
     if (is_refused) {
         return -1;
     }
@@ -317,7 +309,6 @@ static int redirect(void)
 static int redirect_and_meet(void)
 {
     int was_on = is_on, n = redirect();
-
     if (n > 0 && !was_on && tw_ip_meeting_of_job() != TW_OK) {
         is_refused = 1;
         return -1;
@@ -341,7 +332,6 @@ int tw_nccl_is_wrapped(void)
 tw_status_t tw_ip_redirect_loaded(void)
 {
     tw_status_t status = TW_OK;
-
     __atomic_store_n(&is_entered, 1, __ATOMIC_RELAXED);
     (void)pthread_mutex_lock(&lock);
     if (is_on) {

@@ -79,7 +79,6 @@ static void decide_who_lacks(meeting_t *m)
     char said[TW_IP_SAID_BYTES] = "";
     size_t n = 0;
     int n_said = 0;
-
     for (uint32_t r = 0; r < m->world && n_said < 8; r++) {
         if (m->entries[r].world == 0) {
             n += (size_t)snprintf(said + n, sizeof(said) - n, "%s%u", n_said++ > 0 ? ", " : "rank ", r);
@@ -93,7 +92,6 @@ static void decide_who_lacks(meeting_t *m)
 static int compare_processes(const void *a, const void *b)
 {
     const tw_ip_entry_t *first = *(tw_ip_entry_t *const *)a, *second = *(tw_ip_entry_t *const *)b;
-
     return first->process < second->process ? -1 : first->process > second->process;
 }
 
@@ -103,7 +101,6 @@ static int shares_process(meeting_t *m)
     tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *)); /* too little memory: said to share */
     char said[TW_IP_SAID_BYTES] = "out of memory";
     int shares = !sorted;
-
     for (uint32_t r = 0; sorted && r < m->world; r++) {
         sorted[r] = &m->entries[r];
     }
@@ -126,7 +123,6 @@ static int shares_process(meeting_t *m)
 static void meeting_judge(meeting_t *m)
 {
     char said[TW_IP_SAID_BYTES];
-
     for (uint32_t r = 0; r < m->world; r++) {
         if (m->entries[r].cannot) {
             (void)snprintf(said, sizeof(said), "rank %u cannot do it: its log says why", r);
@@ -184,7 +180,6 @@ static int meeting_settle(meeting_t *m, double end_sec)
 static meeting_t *meeting_find(registry_t *registry, const uint8_t *name)
 {
     meeting_t *m;
-
     (void)pthread_mutex_lock(&registry->lock);
     LIST_FOREACH(m, &registry->meetings, link)
     {
@@ -205,7 +200,6 @@ static int send_all(int fd, const void *message, size_t bytes)
 static int welcome(registry_t *registry, client_t *v)
 {
     tw_ip_welcome_t out;
-
     v->meeting = meeting_find(registry, v->in.hello.name);
     if (!v->meeting) {
         return 0;
@@ -223,7 +217,6 @@ static int welcome(registry_t *registry, client_t *v)
 static int answer(client_t *v)
 {
     tw_ip_reply_t out;
-
     memset(&out, 0, sizeof(out));
     if (v->in.question.what == TW_IP_ASK) {
         out.answer = v->meeting->answer;
@@ -237,7 +230,6 @@ static int answer(client_t *v)
 static int client_hear(client_t *v)
 {
     const tw_ip_question_t *q = &v->in.question;
-
     if (!tw_ip_is_signed(&v->session, 'q', q, offsetof(tw_ip_question_t, mac), q->mac)) {
         return 0;
     }
@@ -255,7 +247,6 @@ static int listen_to(registry_t *registry, client_t *v)
 {
     size_t whole = v->step == HELLO ? sizeof(v->in.hello) : sizeof(v->in.question);
     ssize_t n = recv(v->fd, (char *)&v->in + v->n_bytes, whole - v->n_bytes, MSG_DONTWAIT);
-
     if (n <= 0) {
         return n < 0 && (errno == EAGAIN || errno == EINTR);
     }
@@ -280,7 +271,6 @@ static int attend(registry_t *registry, client_t *v, int can_read)
 static void accept_client(registry_t *registry)
 {
     int fd = accept4(registry->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
     if (fd >= 0) {
         registry->clients[registry->n_clients++] =
             (client_t){.fd = fd, .step = HELLO, .end_sec = tw_time_sec() + TALK_SEC};
@@ -292,7 +282,6 @@ static void accept_client(registry_t *registry)
 static void attend_all(registry_t *registry, const struct pollfd *fds)
 {
     int n = registry->n_clients, kept = 0;
-
     for (int i = 0; i < n; i++) {
         client_t v = registry->clients[i];
         if (attend(registry, &v, fds[i + 1].revents != 0)) {
@@ -314,7 +303,6 @@ static void *registry_serve(void *arg)
 {
     registry_t *registry = arg;
     struct pollfd fds[CLIENTS_MAX + 1];
-
     for (;;) {
         int is_full = registry->n_clients == CLIENTS_MAX || tw_time_sec() < registry->deaf_sec;
         fds[0] = (struct pollfd){.fd = is_full ? -1 : registry->listener, .events = POLLIN};
@@ -339,7 +327,6 @@ static int listen_at(const uint8_t address[16], uint16_t port, uint16_t *got)
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
     socklen_t bytes = sizeof(at);
     int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
     memcpy(&at.sin6_addr, address, 16);
     if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0 &&
         bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(fd, BACKLOG) == 0 &&
@@ -358,7 +345,6 @@ static registry_t *registry_create(const tw_ip_place_t *place)
 {
     registry_t *registry = calloc(1, sizeof(*registry));
     pthread_t thread;
-
     if (!registry || sodium_init() < 0) {
         free(registry);
         return NULL;
@@ -396,7 +382,6 @@ static int serves(const registry_t *registry, const tw_ip_place_t *place)
 static registry_t *registry_for(const tw_ip_place_t *place)
 {
     size_t n = sizeof(registries) / sizeof(registries[0]);
-
     for (size_t i = 0; i < n; i++) {
         if (registries[i] && registries[i]->process != getpid()) {
             (void)close(registries[i]->listener);
@@ -418,7 +403,6 @@ static registry_t *registry_for(const tw_ip_place_t *place)
 tw_status_t tw_ip_registry_open(tw_ip_place_t *place)
 {
     meeting_t *meeting = calloc(1, sizeof(*meeting));
-
     if (!meeting) {
         return TW_ERR_IO;
     }

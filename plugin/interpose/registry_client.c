@@ -34,7 +34,6 @@ static int registry_connect(const tw_ip_place_t *place, double end_sec)
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(place->port)};
     int off = 0, error = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     socklen_t bytes = sizeof(error);
-
     memcpy(&at.sin6_addr, place->address, 16);
     if (fd < 0) {
         return -1;
@@ -52,7 +51,6 @@ static int registry_connect(const tw_ip_place_t *place, double end_sec)
 static int registry_receive(int fd, void *message, size_t bytes, double end_sec)
 {
     size_t n_bytes = 0;
-
     while (n_bytes < bytes && wait_until(fd, POLLIN, end_sec)) {
         ssize_t n = recv(fd, (char *)message + n_bytes, bytes - n_bytes, 0);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
@@ -76,7 +74,6 @@ static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *se
     tw_ip_hello_t hello;
     tw_ip_welcome_t in;
     int fd = sodium_init() >= 0 ? registry_connect(place, end_sec) : -1;
-
     if (fd < 0) {
         return -1;
     }
@@ -100,7 +97,6 @@ static int registry_exchange(int fd, const tw_ip_session_t *session, tw_ip_what_
     double wait_sec = ANSWER_SEC + (what == TW_IP_ASK ? entry->wait_ms * 1e-3 : 0);
     tw_ip_question_t out;
     tw_ip_reply_t in;
-
     memset(&out, 0, sizeof(out));
     out.what = (uint64_t)what;
     out.entry = *entry;
@@ -121,7 +117,6 @@ tw_status_t tw_ip_registry_register(const tw_ip_place_t *place, const tw_ip_entr
     tw_ip_session_t session;
     tw_ip_answer_t none;
     int fd = reach(place, tw_time_sec() + connect_sec, &session);
-
     if (fd < 0) {
         return TW_ERR_NOT_FOUND;
     }
@@ -134,7 +129,6 @@ tw_status_t tw_ip_registry_ask(const tw_ip_place_t *place, const tw_ip_entry_t *
 {
     tw_ip_session_t session;
     int fd = reach(place, tw_time_sec() + ANSWER_SEC, &session);
-
     TW_FAIL_IF(fd < 0, TW_ERR_PEER,
                "nccl: rank %u of %u: the process that made the communicator's id cannot be reached any more",
                entry->rank, entry->world);

@@ -14,7 +14,6 @@ static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
     int world = tw_ip_comm_world(comm);
-
     if (world == 0) {
         return TW_IP_ARGUMENTS;
     }
@@ -30,7 +29,6 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
     tw_ip_comm_t *comm = tw_ip_comm_get(call->comm);
     tw_ip_reason_t why = TW_IP_ARGUMENTS;
-
     *ready = (tw_ip_ready_t){.comm = comm, .call = *call, .factor = 1, .event = tw_ip_call_event(call)};
     if (comm) {
         (void)pthread_mutex_lock(&comm->lock);
@@ -49,7 +47,6 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
 static double ring_bytes(const tw_ip_comm_t *comm, const tw_ip_call_t *call, size_t elem_bytes)
 {
     double world = comm->world, shard = (double)(call->count * elem_bytes);
-
     if (call->kind == TW_IP_ALLREDUCE) {
         return 2 * shard * (world - 1) / world * comm->ring_share;
     }
@@ -59,7 +56,6 @@ static double ring_bytes(const tw_ip_comm_t *comm, const tw_ip_call_t *call, siz
 static uint64_t sent_bytes(tw_coll_t *coll)
 {
     tw_coll_counters_t counters;
-
     tw_coll_counters_get(coll, &counters);
     return counters.inter_node_bytes;
 }
@@ -93,7 +89,6 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
     uint64_t before = sent_bytes(comm->coll);
     int timed = tw_ip_clock_begin(&comm->clock, call->kind, call->stream);
     tw_type_t type = TW_TYPE_BYTE;
-
     (void)tw_nccl_type_get(call->type, &type);
     tw_status_t status = replace_post(comm, ready, type);
     if (status == TW_OK && ready->event) {
@@ -113,7 +108,6 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 static ncclResult_t replace_run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 {
     ncclResult_t result = tw_ip_comm_learn(comm);
-
     if (result != ncclSuccess) {
         return result;
     }

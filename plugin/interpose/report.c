@@ -25,7 +25,6 @@ static double reported_sec;
 static void print_replaced(tw_ip_kind_t kind, const tally_t *tally)
 {
     char time[64] = "";
-
     if (tally->n_replaced == 0) {
         return;
     }
@@ -60,7 +59,6 @@ static void print(void)
 static void print_if_due(void)
 {
     double interval = tw_ip_policy_get().report_sec, now = tw_time_sec();
-
     if (reporter == getpid() && interval > 0 && now - reported_sec >= interval) {
         reported_sec = now;
         print();
@@ -76,7 +74,6 @@ static void __attribute__((destructor)) report_at_exit(void)
 {
     static int was_here;
     int is_due = reporter == getpid() || (member == getpid() && n_members > n_one_node);
-
     if (is_due && !was_here && pthread_mutex_trylock(&lock) == 0) {
         was_here = 1;
         print();
@@ -114,7 +111,6 @@ void tw_ip_report_begin(int rank, int world, int n_nodes)
     const tw_ip_functions_t *real = tw_ip_real();
     char text[LINE_BYTES];
     int version = 0;
-
     (void)pthread_mutex_lock(&lock);
     if (reporter != getpid()) {
         reporter = getpid();
@@ -133,7 +129,6 @@ void tw_ip_report_absent(int rank, int world, const char *why)
 {
     static char said[LINE_BYTES];
     char line[LINE_BYTES];
-
     snprintf(line, sizeof(line), "rank %d of %d: nothing is quantized between these ranks: %s", rank, world,
              why);
     (void)pthread_mutex_lock(&lock);
@@ -147,7 +142,6 @@ void tw_ip_report_absent(int rank, int world, const char *why)
 void tw_ip_report_no_registry(const char *line)
 {
     static int was_said;
-
     (void)pthread_mutex_lock(&lock);
     if (!was_said) {
         tw_ip_print("%s", line);
@@ -198,7 +192,6 @@ _Static_assert(sizeof(bypasses) / sizeof(bypasses[0]) == TW_IP_BYPASSES, "a text
 void tw_ip_report_bypass(tw_ip_bypass_t bypass)
 {
     static int was_said[TW_IP_BYPASSES];
-
     (void)pthread_mutex_lock(&lock);
     if (!was_said[bypass]) {
         tw_ip_print("%s", bypasses[bypass]);

@@ -17,7 +17,6 @@
 static ncclResult_t handle(const tw_ip_call_t *call)
 {
     tw_ip_ready_t ready;
-
     if (!tw_ip_replace_judge(call, &ready)) {
         return tw_ip_pass(call);
     }
@@ -99,7 +98,6 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     ncclResult_t result = TW_IP_CALL(ncclGetUniqueId, id);
-
     if (result == ncclSuccess && id) {
         tw_ip_meeting_invite(id);
     }
@@ -130,7 +128,6 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int 
 {
     tw_ip_meeting_t *meeting;
     ncclResult_t result = begin_comm(&id, rank, world, &meeting);
-
     return result == ncclSuccess ? made(comm, meeting, TW_IP_CALL(ncclCommInitRank, comm, world, id, rank))
                                  : result;
 }
@@ -140,7 +137,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
 {
     tw_ip_meeting_t *meeting;
     ncclResult_t result = begin_comm(&id, rank, world, &meeting);
-
     return result == ncclSuccess
                ? made(comm, meeting, TW_IP_CALL(ncclCommInitRankConfig, comm, world, id, rank, config))
                : result;
@@ -153,7 +149,6 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int
     static const ncclUniqueId none;
     tw_ip_meeting_t *meeting;
     ncclResult_t result = begin_comm(n_ids > 0 && ids ? ids : &none, rank, world, &meeting);
-
     return result == ncclSuccess
                ? made(comm, meeting,
                       TW_IP_CALL(ncclCommInitRankScalable, comm, world, rank, n_ids, ids, config))
@@ -165,7 +160,6 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommInitAll, comms, n, devices);
     tw_ip_meeting_t *meeting = result == ncclSuccess ? tw_ip_meeting_settled(TW_IP_ONE_PROCESS) : NULL;
-
     for (int i = 0; i < n && meeting; i++) {
         tw_ip_comm_made(comms[i], meeting);
     }
@@ -177,7 +171,6 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     ncclResult_t kept = result;
-
     if (!meeting || !out || (result != ncclSuccess && result != ncclInProgress)) {
         return result;
     }
@@ -217,7 +210,6 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
                           ncclConfig_t *config)
 {
     tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
-
     return meeting ? derived(comm, out, meeting, TW_IP_CALL(ncclCommGrow, comm, world, id, rank, out, config))
                    : ncclSystemError;
 }
@@ -226,7 +218,6 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommGetAsyncError, comm, error);
-
     if (result == ncclSuccess && comm && *error != ncclInProgress) {
         tw_ip_comm_arrived(comm);
     }
@@ -324,7 +315,6 @@ static ncclResult_t keep_secret(const char *text)
 {
     size_t size = strlen(text) + 1;
     secret_t *one = malloc(sizeof(*one) + size);
-
     if (!one) {
         return ncclSystemError;
     }
@@ -339,7 +329,6 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
 {
     const tw_ip_encryption_t *ours = (const tw_ip_encryption_t *)config;
     ncclResult_t result = TW_IP_CALL(ncclSetEncryption, config);
-
     if (result == ncclSuccess) {
         result = keep_secret(ours->mode == TW_IP_ENCRYPTION_NONE ? "" : ours->secret);
     }
@@ -349,7 +338,6 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config)
 const char *tw_nccl_secret(void)
 {
     const secret_t *last = secrets;
-
     return last && last->text[0] ? last->text : NULL;
 }
 
@@ -360,7 +348,6 @@ static float read_scalar(const void *scalar, ncclDataType_t type)
 {
     float value = 0;
     tw_type_t ours;
-
     if (scalar && tw_nccl_type_get(type, &ours)) {
         tw_convert_to_fp32(ours, scalar, &value, 1);
     }
@@ -371,7 +358,6 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
     ncclResult_t result = TW_IP_CALL(ncclRedOpCreatePreMulSum, op, scalar, type, residence, comm);
-
     if (result == ncclSuccess && residence == ncclScalarHostImmediate) {
         float factor = read_scalar(scalar, type);
         if (factor != 0) {

@@ -44,7 +44,6 @@ static void share_log(void *library, int has_named)
 {
     log_to_t log_to = NULL;
     void *symbol = dlsym(library, LOG_TO);
-
     memcpy(&log_to, &symbol, sizeof(log_to));
     if (log_to) {
         log_to(nccl_logger, has_named);
@@ -54,7 +53,6 @@ static void share_log(void *library, int has_named)
 void tw_nccl_begin(tw_nccl_logger_t logger)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-
     tw_nccl_log_install(logger);
     nccl_logger = logger;
     if (!library) {
@@ -76,7 +74,6 @@ static int (*find(void *library, const char *name))(void)
 {
     int (*function)(void) = NULL;
     void *symbol = dlsym(library, name);
-
     memcpy(&function, &symbol, sizeof(function));
     if (!function) {
         tw_error("TW_INTERPOSE: %s", dlerror());
@@ -88,7 +85,6 @@ static tw_status_t redirect_first(void *library)
 {
     int (*first)(void) = find(library, REDIRECT), (*is_wrapped)(void) = find(library, IS_WRAPPED);
     int n = first && is_wrapped ? first() : -1;
-
     if (n < 0) {
         return TW_ERR_CONFIG;
     }
@@ -105,7 +101,6 @@ static tw_status_t redirect_first(void *library)
 static tw_status_t open_interposer(void)
 {
     void *library = open_library();
-
     TW_FAIL_IF(!library, TW_ERR_CONFIG, "TW_INTERPOSE: %s", dlerror());
     share_log(library, 1);
     return redirect_first(library);
@@ -114,7 +109,6 @@ static tw_status_t open_interposer(void)
 static void interposer_begin(void)
 {
     tw_ip_options_t options;
-
     verdict = tw_ip_options_init(&options);
     if (verdict != TW_OK) {
         tw_error("TW_INTERPOSE: a variable of the interposer makes no sense");
@@ -129,7 +123,6 @@ static void interposer_begin(void)
 tw_status_t tw_interposer_open(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-
     (void)pthread_once(&once, interposer_begin);
     int n = verdict == TW_OK && redirect ? redirect() : 0;
     if (n > 0) {
@@ -146,7 +139,6 @@ const char *tw_interposer_secret(void)
     const char *(*secret)(void) = NULL;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD),
          *symbol = library ? dlsym(library, SECRET) : NULL;
-
     memcpy(&secret, &symbol, sizeof(secret));
     if (library) {
         (void)dlclose(library);

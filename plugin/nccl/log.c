@@ -41,7 +41,6 @@ void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message)
 {
     char host[HOST_BYTES] = "?";
     int thread = (int)syscall(SYS_gettid); /* gettid() needs glibc 2.30 */
-
     (void)gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
     fprintf(stderr, "%s:%d:%d [%d] NCCL %s thinwire: %s\n", host, (int)getpid(), thread, gpu, level, message);
@@ -50,7 +49,6 @@ void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message)
 static void to_nccl(void *ctx, tw_log_level_t level, const char *file, int line, const char *message)
 {
     tw_nccl_logger_t logger = (tw_nccl_logger_t)(uintptr_t)ctx;
-
     logger(nccl_level(level), TW_NCCL_SUBSYSTEM_INIT | TW_NCCL_SUBSYSTEM_NET | TW_NCCL_SUBSYSTEM_TUNING, file,
            line, "thinwire: %s", message);
     if (level <= TW_LOG_WARN && !tw_nccl_log_shows(TW_NCCL_LOG_WARN)) {

@@ -144,7 +144,6 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
     float inverse[TW_QUANT_FRAME_BLOCKS];
     const uint32_t *words = NULL;
     uint64_t nonfinite = 0;
-
     scales8(batch->amax, limit, tw_block_reach(codec->kind), codec->scale, scale, inverse);
     if (codec->round == TW_QUANT_ROUND_STOCHASTIC) {
         words =

@@ -313,7 +313,6 @@ static size_t write_plain(const tw_quant_lossless_t *codec, const tw_quant_messa
                           size_t n_elems, uint8_t *dst)
 {
     size_t bytes = tw_quant_lossless_bound_bytes(args->type, n_elems);
-
     tw_lossless_copy_plain(args, dst + sizeof(tw_lossless_header_t));
     return put_header(codec, args->type, TW_LOSSLESS_PLAIN, n_elems, bytes - sizeof(tw_lossless_header_t),
                       bytes, dst);

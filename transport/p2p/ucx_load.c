@@ -21,7 +21,6 @@ static char why_not[256];
 static int ucx_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
-
     memcpy(function, &symbol, sizeof(symbol));
     return symbol != NULL;
 }
@@ -33,7 +32,6 @@ static int ucx_find(void *library, const char *name, void *function)
 static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
-
     if (!getenv("UCX_HANDLE_ERRORS") && ucx_find(library, "ucs_debug_disable_signals", &disable)) {
         disable();
     }
@@ -60,7 +58,6 @@ static int log_line(const char *file, unsigned line, const char *function, ucs_l
 {
     const tw_log_level_t ours = level == UCS_LOG_LEVEL_PRINT ? TW_LOG_INFO : level_of(level);
     char text[LINE_BYTES];
-
     (void)function, (void)component;
     (void)vsnprintf(text, sizeof(text), format, args);
     if (ours <= tw_log_level()) {
@@ -74,7 +71,6 @@ static void log_take(void *library)
 {
     void (*push)(log_handler_t handler) = NULL;
     unsigned major, minor, release;
-
     tw_ucx->ucp_get_version(&major, &minor, &release);
     if ((major > 1 || minor >= 11) && !getenv("UCX_LOG_FILE") &&
         ucx_find(library, "ucs_log_push_handler", &push)) {
@@ -100,7 +96,6 @@ static void ucx_open_library(void)
 {
     static tw_ucx_t found;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-
     if (!library) {
         snprintf(why_not, sizeof(why_not), "%s", dlerror());
         return;
@@ -116,7 +111,6 @@ const tw_ucx_t *tw_ucx_load(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const tw_ucx_t *found;
-
     (void)pthread_mutex_lock(&lock);
     if (!tw_ucx) {
         ucx_open_library();
@@ -139,7 +133,6 @@ int tw_p2p_ucx_is_there(void)
 const char *tw_p2p_ucx_version(char *text, size_t bytes)
 {
     unsigned major, minor, release;
-
     snprintf(text, bytes, "none");
     if (tw_ucx_load()) {
         tw_ucx->ucp_get_version(&major, &minor, &release);

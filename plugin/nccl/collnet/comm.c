@@ -31,7 +31,6 @@ static tw_collnet_comm_t *collnet_comm_create(int world)
 {
     tw_collnet_comm_t *comm = calloc(1, sizeof(*comm));
     pthread_condattr_t attributes;
-
     if (comm) {
         comm->counts = calloc(world > 0 ? (size_t)world : 1, sizeof(*comm->counts));
     }
@@ -54,7 +53,6 @@ static tw_collnet_comm_t *collnet_comm_create(int world)
 static tw_status_t await_others(tw_collnet_comm_t *comm)
 {
     tw_status_t status;
-
     pthread_mutex_lock(&comm->lock);
     while (comm->status == TW_IN_PROGRESS) {
         (void)pthread_cond_wait(&comm->changed, &comm->lock);
@@ -68,7 +66,6 @@ static void log_codec(const tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;
     char codec[64] = "plain";
-
     if (settings->has_codec) {
         (void)tw_quant_codec_format(&settings->codec, codec, sizeof(codec));
     }
@@ -81,7 +78,6 @@ tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_l
 {
     tw_collnet_comm_t *comm = collnet_comm_create(world);
     tw_status_t status;
-
     if (!comm) {
         return TW_ERR_NO_MEMORY;
     }
@@ -109,7 +105,6 @@ static struct timespec deadline_after(double sec)
 {
     struct timespec until;
     const uint64_t ns = (uint64_t)(sec * 1e9);
-
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(ns / 1000000000u);
     until.tv_nsec += (long)(ns % 1000000000u);
@@ -124,7 +119,6 @@ void tw_collnet_close(tw_collnet_comm_t *comm)
 {
     struct timespec until;
     int has_ended, error = 0;
-
     if (!comm) {
         return;
     }
@@ -153,7 +147,6 @@ void tw_collnet_close(tw_collnet_comm_t *comm)
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out)
 {
     tw_collnet_region_t *region = malloc(sizeof(*region));
-
     TW_FAIL_IF(!region, TW_ERR_NO_MEMORY, "collnet: out of memory for a region");
     *region = (tw_collnet_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;
@@ -163,14 +156,12 @@ tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t byte
 static int region_has(const tw_collnet_region_t *region, const void *at)
 {
     const uintptr_t data = (uintptr_t)region->data;
-
     return (uintptr_t)at >= data && (uintptr_t)at - data < region->bytes;
 }
 
 static int is_at_work(const tw_collnet_region_t *region, const tw_collnet_requests_t *requests)
 {
     const tw_collnet_request_t *request;
-
     TAILQ_FOREACH(request, requests, link)
     {
         if (region_has(region, request->work.src) || region_has(region, request->work.dst)) {
@@ -183,7 +174,6 @@ static int is_at_work(const tw_collnet_region_t *region, const tw_collnet_reques
 void tw_collnet_deregister(tw_collnet_region_t *region)
 {
     tw_collnet_comm_t *comm = region->comm;
-
     pthread_mutex_lock(&comm->lock);
     while (is_at_work(region, &comm->posted) || is_at_work(region, &comm->running)) {
         comm->gives_up = 1;
@@ -200,7 +190,6 @@ static tw_status_t check_window(const tw_collnet_comm_t *comm, const tw_collnet_
 {
     const size_t world = (size_t)comm->meeting.job.world, most = SIZE_MAX / world;
     const size_t n = work->elems_per_rank;
-
     if (work->op == TW_COLL_ALLREDUCE ||
         (n <= most && work->n_elems <= world * n && work->window_first <= world * n - work->n_elems)) {
         return TW_OK;
@@ -213,7 +202,6 @@ tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *wo
                             tw_collnet_request_t **out)
 {
     tw_collnet_request_t *request;
-
     TW_TRY(check_window(comm, work));
     pthread_mutex_lock(&comm->lock);
     tw_status_t status = comm->gives_up ? TW_ERR_CANCELED : comm->status;
@@ -237,7 +225,6 @@ tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes)
 {
     tw_collnet_comm_t *comm = request->comm;
     tw_status_t status;
-
     pthread_mutex_lock(&comm->lock);
     status = request->status;
     if (status != TW_IN_PROGRESS) {

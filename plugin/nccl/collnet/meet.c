@@ -37,7 +37,6 @@ static tw_status_t open_listener(tw_collnet_listener_t *listener)
     handle_t *handle = &listener->handle;
     char host[TW_DEVICES_ADDRESS_BYTES];
     int port = 0;
-
     handle->magic = MAGIC;
     memcpy(handle->address, listener->device->address, sizeof(handle->address));
     TW_FAIL_IF(getrandom(handle->secret, sizeof(handle->secret), 0) != (ssize_t)sizeof(handle->secret),
@@ -54,7 +53,6 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
     const tw_net_device_t *device = tw_net_device_get(dev);
     tw_collnet_listener_t *listener;
     tw_status_t status;
-
     TW_FAIL_IF(!device, TW_ERR_INVALID, "collnet: there is no device %d", dev);
     listener = calloc(1, sizeof(*listener));
     TW_FAIL_IF(!listener, TW_ERR_NO_MEMORY, "collnet: out of memory for a listener");
@@ -94,7 +92,6 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener)
 static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])
 {
     size_t length = 0;
-
     for (int i = 0; i < SECRET_BYTES; i++) {
         length += (size_t)snprintf(out + length, TW_JOB_NAME_BYTES - length, "%02x", handle->secret[i]);
     }
@@ -110,7 +107,6 @@ tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handle
                                     tw_collnet_listener_t *listener)
 {
     handle_t first;
-
     TW_FAIL_IF(rank < 0 || rank >= world, TW_ERR_INVALID, "collnet: rank %d of %d makes no sense", rank,
                world);
     memcpy(&first, handles[0], sizeof(first));
@@ -140,7 +136,6 @@ tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out)
                                     .net_devices = meeting->device->name,
                                     .node_id = node,
                                     .peer_timeout_sec = meeting->settings.timeout_sec};
-
     meeting->listener = -1;
     (void)snprintf(node, sizeof(node), "collnet %d", meeting->job.rank);
     return tw_transport_create_with(&params, out);

@@ -27,7 +27,6 @@ static tw_status_t read_codec(tw_collnet_settings_t *settings)
 {
     tw_collnet_options_t options;
     tw_status_t status = TW_OK;
-
     TW_TRY(tw_config_init(&tw_collnet_config_table, &options));
     settings->has_codec = options.codec[0] != '\0' && !tw_word_is(options.codec, "plain");
     if (settings->has_codec && tw_quant_codec_parse(options.codec, &settings->codec) != TW_OK) {
@@ -44,7 +43,6 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
     tw_net_options_t options;
     tw_status_t status = tw_net_options_init(&options);
     int length;
-
     if (status != TW_OK) {
         return status;
     }
@@ -62,7 +60,6 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
 tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings)
 {
     tw_status_t status;
-
     memset(settings, 0, sizeof(*settings));
     status = read_codec(settings);
     return status == TW_OK ? read_net(settings) : status;

@@ -13,7 +13,6 @@
 static tw_status_t check_settings(void)
 {
     tw_collnet_settings_t settings;
-
     return tw_collnet_settings_read(&settings);
 }
 
@@ -21,7 +20,6 @@ static tw_nccl_result_t init_v8(tw_nccl_logger_t logger)
 {
     tw_net_context_t *context;
     tw_status_t status;
-
     tw_nccl_begin(logger);
     status = check_settings();
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
@@ -31,7 +29,6 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_logge
 {
     tw_net_context_t *made = NULL;
     tw_status_t status;
-
     (void)comm_id;
     tw_nccl_begin(logger);
     status = check_settings();
@@ -46,7 +43,6 @@ static tw_nccl_result_t listen_v8(int dev, void *handle, void **listen_comm)
 {
     tw_collnet_listener_t *made = NULL;
     tw_status_t status = tw_collnet_listen(dev, handle, &made);
-
     *listen_comm = made;
     return tw_nccl_result(status);
 }
@@ -68,7 +64,6 @@ static tw_nccl_result_t connect_any(void **handles, int world, int rank, void *l
 {
     tw_collnet_comm_t *made = NULL;
     tw_status_t status = tw_collnet_connect(handles, world, rank, listen_comm, &made);
-
     if (status != TW_OK) {
         tw_collnet_listener_close(listen_comm);
     }
@@ -88,7 +83,6 @@ static tw_nccl_result_t reg_mr(void *coll_comm, void *data, size_t bytes, int ty
 {
     tw_collnet_region_t *made = NULL;
     tw_status_t status;
-
     if (tw_net_check_memory(type) != TW_NCCL_SUCCESS) {
         return TW_NCCL_INVALID_ARGUMENT;
     }
@@ -109,7 +103,6 @@ static tw_nccl_result_t dereg_mr(void *coll_comm, void *mhandle)
 static tw_nccl_result_t support(int nccl_type, int op, int *is_supported)
 {
     tw_type_t type;
-
     *is_supported = op == TW_NCCL_SUM && tw_nccl_type_get(nccl_type, &type);
     return TW_NCCL_SUCCESS;
 }
@@ -125,7 +118,6 @@ static tw_nccl_result_t post_work(void *coll_comm, const tw_collnet_work_t *work
 {
     tw_collnet_request_t *made = NULL;
     tw_status_t status = tw_collnet_post(coll_comm, work, &made);
-
     *request = made;
     return tw_nccl_result(status);
 }
@@ -136,7 +128,6 @@ static tw_nccl_result_t allreduce_v9(void *coll_comm, void *send_data, void *rec
 {
     tw_collnet_work_t work = {.op = TW_COLL_ALLREDUCE, .src = send_data, .dst = recv_data, .n_elems = count};
     tw_nccl_result_t result = check_reduction(nccl_type, op, &work.type);
-
     (void)send_mhandle, (void)recv_mhandle;
     return result == TW_NCCL_SUCCESS ? post_work(coll_comm, &work, request) : result;
 }
@@ -170,7 +161,6 @@ static tw_nccl_result_t allgather_v9(void *coll_comm, void *send_data, int n_par
                                     .window_first = window_offset,
                                     .elems_per_rank = bytes_per_rank};
     tw_nccl_result_t result = check_parts(n_parts, parts[0].bytes, window_bytes);
-
     (void)send_mhandle;
     return result == TW_NCCL_SUCCESS ? post_work(coll_comm, &work, request) : result;
 }
@@ -180,7 +170,6 @@ static tw_nccl_result_t allgather_v8(void *coll_comm, void *send_data, int n_par
                                      void *send_mhandle, void **request)
 {
     tw_nccl_sge_v9_t part = {.address = parts[0].address, .bytes = parts[0].bytes};
-
     return allgather_v9(coll_comm, send_data, n_parts, &part, bytes_per_rank, window_offset, window_bytes,
                         send_mhandle, request);
 }
@@ -204,7 +193,6 @@ static tw_nccl_result_t reducescatter_v9(void *coll_comm, int n_parts, tw_nccl_s
     tw_collnet_work_t work = {.op = TW_COLL_REDUCE_SCATTER, .src = parts[0].address, .dst = recv_data};
     tw_nccl_result_t result = check_parts(n_parts, parts[0].bytes, window_bytes);
     size_t elem_bytes;
-
     (void)recv_mhandle;
     if (result == TW_NCCL_SUCCESS) {
         result = check_reduction(nccl_type, op, &work.type);
@@ -226,7 +214,6 @@ static tw_nccl_result_t reducescatter_v8(void *coll_comm, int n_parts, tw_nccl_s
                                          void **request)
 {
     tw_nccl_sge_v9_t part = {.address = parts[0].address, .bytes = parts[0].bytes};
-
     return reducescatter_v9(coll_comm, n_parts, &part, recv_data, bytes_per_rank, window_offset, window_bytes,
                             nccl_type, op, recv_mhandle, request);
 }
@@ -243,7 +230,6 @@ static tw_nccl_result_t test(void *request, int *done, int *size)
 {
     size_t bytes = 0;
     tw_status_t status = tw_collnet_test(request, &bytes);
-
     *done = status == TW_OK;
     if (*done && size) {
         *size = bytes <= INT_MAX ? (int)bytes : INT_MAX;

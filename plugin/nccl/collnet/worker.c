@@ -17,7 +17,6 @@ static size_t in_window(const tw_collnet_work_t *work, int rank)
     const size_t first = (size_t)rank * work->elems_per_rank, last = first + work->elems_per_rank;
     const size_t begin = work->window_first, end = begin + work->n_elems;
     const size_t from = first > begin ? first : begin, to = last < end ? last : end;
-
     return to > from ? to - from : 0;
 }
 
@@ -45,7 +44,6 @@ static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *re
                                  .reduction = TW_COLL_SUM,
                                  .codec = is_allreduce && settings->has_codec ? &settings->codec : NULL,
                                  .step = comm->n_operations++};
-
     return tw_coll_post(comm->coll, &args, &request->operation);
 }
 
@@ -55,14 +53,12 @@ static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *re
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;
-
     return n * tw_type_bytes(work->type);
 }
 
 static void worker_end_request(tw_collnet_comm_t *comm, tw_collnet_request_t *request, tw_status_t status)
 {
     const tw_collnet_work_t *work = &request->work;
-
     request->operation = NULL;
     if (status == TW_OK && comm->meeting.settings.has_codec && work->src != work->dst) {
         memset(work->src, 0, source_bytes(comm, work));
@@ -79,7 +75,6 @@ static void worker_end_request(tw_collnet_comm_t *comm, tw_collnet_request_t *re
 static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request;
-
     pthread_mutex_lock(&comm->lock);
     request = TAILQ_FIRST(&comm->posted);
     if (request) {
@@ -94,7 +89,6 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request;
     tw_status_t status = TW_OK;
-
     while (status == TW_OK && (request = take_posted(comm))) {
         status = worker_post(comm, request);
         if (status != TW_OK) {
@@ -109,7 +103,6 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
     tw_status_t status = TW_IN_PROGRESS;
-
     for (; request && status >= 0; request = next) {
         next = TAILQ_NEXT(request, link);
         status = tw_coll_test(request->operation);
@@ -124,7 +117,6 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 static int is_wanted(tw_collnet_comm_t *comm)
 {
     int wanted;
-
     pthread_mutex_lock(&comm->lock);
     wanted = comm->is_closing || comm->gives_up || !TAILQ_EMPTY(&comm->posted);
     comm->is_asleep = !wanted;
@@ -142,7 +134,6 @@ static void wake_up(tw_collnet_comm_t *comm)
 static tw_status_t worker_move(tw_collnet_comm_t *comm)
 {
     tw_status_t status = post_all(comm);
-
     status = status == TW_OK ? worker_test_all(comm) : status;
     status = status == TW_OK ? tw_transport_progress(comm->transport) : status;
     if (status == TW_IN_PROGRESS && !is_wanted(comm)) {
@@ -167,7 +158,6 @@ static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
 static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 {
     tw_collnet_request_t *request;
-
     worker_publish(comm, status);
     tw_coll_abort(comm->coll);
     while (take_posted(comm)) {
@@ -188,7 +178,6 @@ static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 static int must_end(tw_collnet_comm_t *comm, tw_status_t *status)
 {
     int closing;
-
     pthread_mutex_lock(&comm->lock);
     closing = comm->is_closing;
     if (comm->gives_up && *status >= 0) {
@@ -201,7 +190,6 @@ static int must_end(tw_collnet_comm_t *comm, tw_status_t *status)
 static void worker_serve(tw_collnet_comm_t *comm)
 {
     tw_status_t status = TW_OK;
-
     while (!must_end(comm, &status)) {
         if (status < 0) {
             worker_fail(comm, status);
@@ -241,7 +229,6 @@ static tw_status_t worker_agree(tw_collnet_comm_t *comm)
     const tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BYTE, .segments = &segment, .n_segments = 1};
     tw_status_t status = TW_ERR_NO_MEMORY;
-
     if (all) {
         status = tw_coll_run(comm->coll, &args);
     }
@@ -253,7 +240,6 @@ static tw_status_t worker_agree(tw_collnet_comm_t *comm)
 static tw_status_t worker_join(tw_collnet_comm_t *comm)
 {
     tw_coll_params_t params = {.deterministic = 1, .patient = 1};
-
     TW_TRY(tw_collnet_meet(&comm->meeting, &comm->transport));
     params.transport = comm->transport;
     TW_TRY(tw_coll_create(&params, &comm->coll));
@@ -264,7 +250,6 @@ static tw_status_t worker_join(tw_collnet_comm_t *comm)
 static void tell_traffic(const tw_collnet_comm_t *comm)
 {
     tw_coll_counters_t sent;
-
     tw_coll_counters_get(comm->coll, &sent);
     tw_info("collnet: rank %d of %d: %u operations, %" PRIu64 " bytes sent", comm->meeting.job.rank,
             comm->meeting.job.world, comm->n_operations, sent.inter_node_bytes);
@@ -275,7 +260,6 @@ static void *worker_run(void *arg)
     tw_collnet_comm_t *comm = arg;
     tw_status_t status = worker_join(comm);
     int is_orphan;
-
     worker_publish(comm, status);
     if (status == TW_OK) {
         worker_serve(comm);
@@ -299,7 +283,6 @@ static void *worker_run(void *arg)
 tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm)
 {
     const int error = pthread_create(&comm->thread, NULL, worker_run, comm);
-
     TW_FAIL_IF(error != 0, TW_ERR_INTERNAL, "collnet: no thread: %s", strerror(error));
     (void)pthread_setname_np(comm->thread, "thinwire coll");
     return TW_OK;

@@ -18,7 +18,6 @@ struct tw_net_listener {
 static const char *token_of(const tw_net_domain_t *domain)
 {
     const char *token = domain->context->options.token;
-
     return token[0] != '\0' ? token : NULL;
 }
 
@@ -28,7 +27,6 @@ static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer,
                                    tw_net_comm_t **out)
 {
     tw_net_comm_t *comm = calloc(1, sizeof(*comm));
-
     pthread_mutex_lock(&domain->lock);
     if (comm) {
         tw_p2p_peer_mark(peer, traffic_class >= 0 ? traffic_class : domain->context->traffic_class);
@@ -53,7 +51,6 @@ static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer,
 static tw_status_t listen_on(tw_net_domain_t *domain, void *handle, tw_p2p_listener_t **out)
 {
     tw_status_t status;
-
     memset(handle, 0, TW_NCCL_HANDLE_BYTES);
     pthread_mutex_lock(&domain->lock);
     status = tw_p2p_listen(domain->p2p, domain->device->address, token_of(domain), handle, out);
@@ -66,7 +63,6 @@ tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_n
     tw_net_listener_t *listener;
     tw_net_domain_t *domain;
     tw_status_t status;
-
     TW_TRY(tw_net_domain_take(context, dev, &domain));
     listener = calloc(1, sizeof(*listener));
     if (!listener) {
@@ -106,7 +102,6 @@ tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out)
     tw_net_domain_t *domain = listener->domain;
     tw_p2p_peer_t *peer;
     tw_status_t status;
-
     pthread_mutex_lock(&domain->lock);
     status = tw_p2p_accept(listener->p2p, &peer);
     pthread_mutex_unlock(&domain->lock);
@@ -133,7 +128,6 @@ static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle
 {
     tw_net_dial_t **at, *dial;
     uint64_t number;
-
     memcpy(&number, handle + NUMBER_AT, sizeof(number));
     pthread_mutex_lock(&context->lock);
     at = &context->dials;
@@ -159,7 +153,6 @@ static void put_dial_back(tw_net_context_t *context, tw_net_dial_t *dial)
 static uint64_t new_number(tw_net_context_t *context)
 {
     uint64_t number;
-
     pthread_mutex_lock(&context->lock);
     number = ++context->last_number;
     pthread_mutex_unlock(&context->lock);
@@ -170,7 +163,6 @@ static tw_status_t start_dial(tw_net_context_t *context, int dev, uint8_t *handl
 {
     tw_net_dial_t *dial = calloc(1, sizeof(*dial));
     tw_status_t status;
-
     TW_FAIL_IF(!dial, TW_ERR_NO_MEMORY, "net: out of memory for a connection");
     status = tw_net_domain_take(context, dev, &dial->domain);
     if (status != TW_OK) {
@@ -201,7 +193,6 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
     tw_net_dial_t *dial = take_dial(context, handle);
     tw_status_t status = TW_OK;
     tw_p2p_peer_t *peer;
-
     if (!dial) {
         status = start_dial(context, dev, handle, &dial);
     }

@@ -34,7 +34,6 @@ static tw_status_t find_devices_once(const tw_net_options_t *options)
 {
     tw_net_devices_t found = {.n = 0};
     tw_status_t status;
-
     if (process_devices.n > 0) {
         return TW_OK;
     }
@@ -50,7 +49,6 @@ static tw_status_t find_devices_once(const tw_net_options_t *options)
 const tw_net_devices_t *tw_net_devices_get(void)
 {
     const tw_net_devices_t *devices;
-
     pthread_mutex_lock(&process_lock);
     devices = process_devices.n > 0 ? &process_devices : NULL;
     pthread_mutex_unlock(&process_lock);
@@ -60,7 +58,6 @@ const tw_net_devices_t *tw_net_devices_get(void)
 const tw_net_device_t *tw_net_device_get(int dev)
 {
     const tw_net_devices_t *devices = tw_net_devices_get();
-
     return devices && dev >= 0 && dev < devices->n ? &devices->device[dev] : NULL;
 }
 
@@ -113,7 +110,6 @@ static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_net_context_t *context;
     tw_status_t status;
-
     TW_TRY(check_process());
     context = calloc(1, sizeof(*context));
     TW_FAIL_IF(!context, TW_ERR_NO_MEMORY, "net: out of memory");
@@ -139,7 +135,6 @@ static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_status_t status;
-
     pthread_mutex_lock(&process_lock);
     status = context_create(traffic_class, out);
     pthread_mutex_unlock(&process_lock);
@@ -149,7 +144,6 @@ tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out)
 tw_status_t tw_net_context_shared(tw_net_context_t **out)
 {
     tw_status_t status = TW_OK;
-
     pthread_mutex_lock(&process_lock);
     status = check_process();
     if (status == TW_OK && !process_context) {
@@ -166,7 +160,6 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
 static void context_put(tw_net_context_t *context)
 {
     int is_last;
-
     pthread_mutex_lock(&context->lock);
     is_last = --context->n_users == 0;
     pthread_mutex_unlock(&context->lock);
@@ -179,7 +172,6 @@ static void context_put(tw_net_context_t *context)
 static void give_dials_up(tw_net_context_t *context)
 {
     tw_net_dial_t *dial;
-
     for (;;) {
         pthread_mutex_lock(&context->lock);
         dial = context->dials;
@@ -222,7 +214,6 @@ static tw_status_t open_end(tw_net_domain_t *domain)
         .spin_sec = options->spin_sec,
         .timeout_sec = options->timeout_sec,
     };
-
     tw_status_t status = tw_p2p_create(&params, &domain->p2p);
 
     if (status == TW_OK) {
@@ -242,7 +233,6 @@ static tw_status_t open_end(tw_net_domain_t *domain)
 static tw_p2p_t *detach_end(tw_net_domain_t *domain)
 {
     tw_p2p_t *p2p = domain->p2p;
-
     tw_net_ticker_stop(domain);
     domain->p2p = NULL;
     return p2p;
@@ -261,7 +251,6 @@ tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain
 {
     tw_net_domain_t *domain;
     tw_status_t status = TW_OK;
-
     TW_FAIL_IF(!tw_net_device_get(dev), TW_ERR_INVALID, "net: there is no device %d", dev);
     domain = &context->domain[dev];
     pthread_mutex_lock(&domain->use_lock);
@@ -283,7 +272,6 @@ void tw_net_domain_put(tw_net_domain_t *domain)
 {
     tw_net_context_t *context = domain->context;
     tw_p2p_t *unused = NULL;
-
     pthread_mutex_lock(&domain->use_lock);
     if (--domain->n_users == 0) {
         unused = detach_end(domain);

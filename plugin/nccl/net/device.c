@@ -20,7 +20,6 @@
 static int sys_read_line(const char *name, const char *what, char *line, size_t bytes)
 {
     char path[TW_NET_PATH_BYTES];
-
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/%s", name, what);
     return tw_line_read(path, "", line, bytes);
 }
@@ -29,7 +28,6 @@ static int speed_of(const char *name)
 {
     char line[32];
     long speed = sys_read_line(name, "speed", line, sizeof(line)) ? strtol(line, NULL, 10) : 0;
-
     return speed > 0 && speed <= INT_MAX ? (int)speed : 0;
 }
 
@@ -38,7 +36,6 @@ static uint64_t guid_of(const char *name, int place)
 {
     char line[64];
     uint64_t guid = 0;
-
     if (sys_read_line(name, "address", line, sizeof(line))) {
         for (const char *c = line; *c != '\0'; c++) {
             int digit = isdigit((unsigned char)*c) ? *c - '0' : tolower((unsigned char)*c) - 'a' + 10;
@@ -53,7 +50,6 @@ static uint64_t guid_of(const char *name, int place)
 static int is_pci_address(const char *text, size_t length)
 {
     static const char form[] = "hhhh:hh:hh.h";
-
     for (size_t i = 0; i < length; i++) {
         if (i >= sizeof(form) - 1 ||
             (form[i] == 'h' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])) {
@@ -66,7 +62,6 @@ static int is_pci_address(const char *text, size_t length)
 void tw_net_pci_path(char *path)
 {
     size_t end = strlen(path);
-
     while (end > 0) {
         size_t begin = end;
 
@@ -84,7 +79,6 @@ void tw_net_pci_path(char *path)
 static void read_pci_path(const char *name, char out[TW_NET_PATH_BYTES])
 {
     char link[TW_NET_PATH_BYTES], *path;
-
     (void)snprintf(link, sizeof(link), "/sys/class/net/%.64s/device", name);
     path = realpath(link, NULL);
     (void)snprintf(out, TW_NET_PATH_BYTES, "%s", path ? path : "");
@@ -102,7 +96,6 @@ static void device_describe(tw_net_device_t *device, int place)
 static void guess_speeds(tw_net_devices_t *devices, double gbps)
 {
     int speed_mbps = gbps > 0 ? (int)(gbps * 1e3 / devices->n) : UNKNOWN_SPEED_MBPS;
-
     for (int i = 0; i < devices->n; i++) {
         if (devices->device[i].speed_mbps == 0) {
             devices->device[i].speed_mbps = speed_mbps > 0 ? speed_mbps : 1;
@@ -114,7 +107,6 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
 static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
 {
     char twin[TW_DEVICES_NAME_BYTES];
-
     for (int i = 0; i < devices->n; i++) {
         if (tw_devices_twin(device->name, devices->device[i].address, twin)) {
             tw_warn("net: %s and %s are in one subnet, and this process may not bind sockets to devices "
@@ -131,7 +123,6 @@ static void merge(tw_net_devices_t *devices)
 {
     tw_net_device_t *first = &devices->device[0];
     size_t length = strlen(first->name);
-
     for (int i = 1; i < devices->n; i++) {
         length += (size_t)snprintf(first->name + length, sizeof(first->name) - length, ",%s",
                                    devices->device[i].name);

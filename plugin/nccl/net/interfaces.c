@@ -18,7 +18,6 @@
 static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
-
     if (text && strcmp(text, "AF_INET") == 0) {
         return AF_INET;
     }
@@ -45,7 +44,6 @@ static int is_v4(const uint8_t address[16])
 static reach_t reach_of(const uint8_t address[16])
 {
     const struct in6_addr *in6 = (const struct in6_addr *)(const void *)address;
-
     if (is_v4(address)) {
         return address[12] == 127 ? HOST : address[12] == 169 && address[13] == 254 ? LINK : ANYWHERE;
     }
@@ -56,7 +54,6 @@ static reach_t reach_of(const uint8_t address[16])
 static int is_better(const uint8_t address[16], const uint8_t than[16])
 {
     reach_t own = reach_of(address), other = reach_of(than);
-
     return own != other ? own < other : is_v4(address) && !is_v4(than);
 }
 
@@ -73,7 +70,6 @@ static tw_net_interface_t *interfaces_find(const tw_net_interfaces_t *all, const
 static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interface_t *one)
 {
     tw_net_interface_t *larger = realloc(all->item, ((size_t)all->n + 1) * sizeof(*larger));
-
     TW_FAIL_IF(!larger, TW_ERR_NO_MEMORY, "net: out of memory");
     all->item = larger;
     all->item[all->n++] = *one;
@@ -84,7 +80,6 @@ static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interfa
 static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
-
     for (const struct ifaddrs *entry = entries; entry; entry = entry->ifa_next) {
         tw_net_interface_t one = {.name = ""}, *known = interfaces_find(all, entry->ifa_name);
         if (!usable_address(entry, family, one.address)) {
@@ -112,7 +107,6 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
 static int matches(const char *text, size_t length, const char *name, int is_exact)
 {
     const char *port = memchr(text, ':', length);
-
     length = port ? (size_t)(port - text) : length;
     return length > 0 && strncmp(name, text, length) == 0 && (!is_exact || name[length] == '\0');
 }
@@ -121,7 +115,6 @@ int tw_net_interfaces_match(const char *text, const char *name)
 {
     int is_not = text[0] == '^', is_exact = text[is_not] == '=';
     int found = 0;
-
     for (text += is_not + is_exact; *text != '\0'; text += strspn(text, ",")) {
         size_t length = strcspn(text, ",");
         found |= matches(text, length, name, is_exact);
@@ -149,7 +142,6 @@ enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, R
 static int rank_of(const tw_net_interface_t *one)
 {
     reach_t reach = reach_of(one->address);
-
     if (strcmp(one->name, "lo") == 0) {
         return reach == ANYWHERE ? ROUTED_LOOPBACK : LOOPBACK;
     }
@@ -175,7 +167,6 @@ static tw_status_t choose_any(const tw_net_interfaces_t *all, tw_net_interfaces_
 static const char *all_names(const tw_net_interfaces_t *all, char names[NAMES_BYTES])
 {
     size_t n = 0;
-
     names[0] = '\0';
     for (int i = 0; i < all->n && n < NAMES_BYTES; i++) {
         n += (size_t)snprintf(names + n, NAMES_BYTES - n, "%s%s", i > 0 ? " " : "", all->item[i].name);
@@ -187,7 +178,6 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
                                    tw_net_interfaces_t *chosen)
 {
     char names[NAMES_BYTES];
-
     for (int is_unnumbered = 0; is_unnumbered <= 1 && chosen->n == 0; is_unnumbered++) {
         for (int i = 0; i < all->n; i++) {
             const tw_net_interface_t *one = &all->item[i];
@@ -207,7 +197,6 @@ static tw_status_t choose_matching(const tw_net_interfaces_t *all, const char *t
 static tw_status_t unknown(const tw_net_interfaces_t *all, const char *name)
 {
     const char **names = calloc((size_t)all->n + 1, sizeof(*names)), *nearest = NULL;
-
     for (int i = 0; names && i < all->n; i++) {
         names[i] = all->item[i].name;
     }
@@ -222,7 +211,6 @@ static tw_status_t choose_named(const tw_net_interfaces_t *all, const char *name
                                 tw_net_interfaces_t *chosen)
 {
     char name[TW_DEVICES_NAME_BYTES];
-
     TW_TRY(tw_devices_check("net", names));
     while (tw_devices_next(&names, name)) {
         const tw_net_interface_t *one = interfaces_find(all, name);
@@ -240,7 +228,6 @@ static tw_status_t interfaces_choose(const tw_net_interfaces_t *all, const char 
                                      tw_net_interfaces_t *chosen)
 {
     const char *ifname = getenv("NCCL_SOCKET_IFNAME");
-
     if (names[0] != '\0') {
         TW_TRY(choose_named(all, names, chosen));
     } else if (ifname && strlen(ifname) > 1) { /* NCCL takes a single character for nothing */
@@ -263,7 +250,6 @@ tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out
 {
     tw_net_interfaces_t all = {0};
     struct ifaddrs *entries;
-
     *out = (tw_net_interfaces_t){0};
     TW_FAIL_IF(getifaddrs(&entries) != 0, TW_ERR_IO, "net: cannot list network devices: %s", strerror(errno));
     tw_status_t status = list(entries, &all);

@@ -109,7 +109,6 @@ static _Atomic(tw_nccl_profiler_t) nccls_profiler;
 tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret)
 {
     char *copy = secret ? strdup(secret) : NULL;
-
     TW_FAIL_IF(secret && !copy, TW_ERR_NO_MEMORY, "net: out of memory");
     nccls_profiler = profiler;
     (void)pthread_mutex_lock(&lock);
@@ -128,7 +127,6 @@ tw_nccl_profiler_t tw_net_profiler(void)
 static tw_status_t take_nccls_secret(tw_net_options_t *options)
 {
     tw_status_t status = TW_OK;
-
     (void)pthread_mutex_lock(&lock);
     options->is_nccls = nccls_secret && !options->encrypt;
     if (options->is_nccls) {
@@ -142,7 +140,6 @@ static tw_status_t take_nccls_secret(tw_net_options_t *options)
 tw_status_t tw_net_options_init(tw_net_options_t *options)
 {
     tw_status_t status = tw_config_init(&tw_net_config_table, options);
-
     TW_TRY(status);
     status = take_nccls_secret(options);
     if (status == TW_OK && options->encrypt && options->token[0] == '\0') {

@@ -9,7 +9,6 @@
 tw_nccl_result_t tw_net_properties_devices(int *n)
 {
     const tw_net_devices_t *found = tw_net_devices_get();
-
     *n = found ? found->n : 0;
     return TW_NCCL_SUCCESS;
 }
@@ -28,7 +27,6 @@ tw_nccl_result_t tw_net_properties_devices(int *n)
 static const tw_net_device_t *device_for(int dev)
 {
     const tw_net_device_t *device = tw_net_device_get(dev);
-
     if (!device) {
         tw_error("net: there is no device %d", dev);
     }

@@ -9,7 +9,6 @@
 static tw_net_request_t *take_request(tw_net_comm_t *comm)
 {
     tw_net_request_t *request = comm->free;
-
     if (request) {
         comm->free = request->next_free;
         request->n = request->n_done = request->is_void = 0;
@@ -21,7 +20,6 @@ static tw_net_request_t *take_request(tw_net_comm_t *comm)
 static void put_request(tw_net_request_t *request)
 {
     tw_net_domain_t *domain = request->comm->domain;
-
     request->n = request->n_done = 0;
     request->next_free = request->comm->free;
     request->comm->free = request;
@@ -63,7 +61,6 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
-
     memset(request->events, 0, sizeof(request->events));
     for (int i = 0; profiler && i < n; i++) {
         tw_nccl_profiler_socket_t message = {.type = 1, .sock = {-1, op, buffers[i].bytes}};
@@ -77,7 +74,6 @@ static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buff
 static void profile_stop(void **events)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
-
     for (int i = 0; profiler && i < TW_NET_RECVS_MAX; i++) {
         if (events[i]) {
             (void)profiler(&events[i], TW_NCCL_PROFILER_STOP, NULL, 0, NULL);
@@ -94,7 +90,6 @@ static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t
 {
     tw_net_comm_t *comm = request->comm;
     tw_status_t status = TW_OK;
-
     for (int i = 0; i < n && status == TW_OK; i++) {
         tw_transport_message_t message = {.tag = (uint32_t)buffers[i].tag,
                                           .buffer = buffers[i].data,
@@ -114,7 +109,6 @@ static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_buffer_t *buffers,
 {
     tw_net_request_t *request;
     tw_status_t status = TW_IN_PROGRESS;
-
     TW_TRY(check_buffers(buffers, n));
     pthread_mutex_lock(&comm->domain->lock);
     request = take_request(comm);
@@ -149,7 +143,6 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;
-
     while (request->n_done < request->n) {
         int i = request->n_done;
         tw_status_t status = tw_p2p_test(p2p, request->posted[i], &request->bytes[i]);
@@ -176,7 +169,6 @@ struct tw_net_region {
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out)
 {
     tw_net_region_t *region = malloc(sizeof(*region));
-
     TW_FAIL_IF(!region, TW_ERR_NO_MEMORY, "net: out of memory for a region");
     *region = (tw_net_region_t){.comm = comm, .data = data, .bytes = bytes};
     *out = region;
@@ -196,7 +188,6 @@ static int touches(const tw_net_request_t *request, const tw_net_region_t *regio
 void tw_net_deregister(tw_net_region_t *region)
 {
     tw_net_comm_t *comm = region->comm;
-
     pthread_mutex_lock(&comm->domain->lock);
     for (int i = 0; i < TW_NET_REQUESTS; i++) {
         if (touches(&comm->requests[i], region)) {
@@ -222,7 +213,6 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
     tw_net_domain_t *domain = request->comm->domain;
     void *events[TW_NET_RECVS_MAX];
     tw_status_t status;
-
     pthread_mutex_lock(&domain->lock);
     memcpy(events, request->events, sizeof(events));
     status = request->is_void ? TW_ERR_CANCELED : test_posted(request);

@@ -15,7 +15,6 @@ static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
     int ends;
-
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += *sleep_ns;
     until.tv_sec += until.tv_nsec / 1000000000L;
@@ -55,7 +54,6 @@ static void *tick(void *arg)
 {
     tw_net_domain_t *domain = arg;
     long sleep_ns = LATER_NS;
-
     while (sleep_for(domain, &sleep_ns)) {
         sleep_ns = ticker_turn(domain, sleep_ns);
     }
@@ -83,7 +81,6 @@ void tw_net_ticker_wake(tw_net_domain_t *domain)
 static void locks_init(tw_net_domain_t *domain)
 {
     pthread_condattr_t attributes;
-
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&domain->tick, &attributes);
@@ -100,7 +97,6 @@ static void locks_cleanup(tw_net_domain_t *domain)
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain)
 {
     int error;
-
     locks_init(domain);
     domain->ends = domain->is_woken = domain->n_turned = domain->n_open = 0;
     domain->is_idle = 1;

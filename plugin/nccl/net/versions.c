@@ -35,7 +35,6 @@ static tw_nccl_result_t init_v10(tw_nccl_logger_t logger, tw_nccl_profiler_t pro
 {
     tw_net_context_t *context;
     tw_status_t status = net_begin(logger, profiler);
-
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
 
@@ -49,7 +48,6 @@ static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_net_c
 {
     tw_net_context_t *made = NULL;
     tw_status_t status = net_begin(logger, profiler);
-
     (void)comm_id;
     status = status == TW_OK ? tw_net_context_create(traffic_class_of(config), &made) : status;
     return result_or_null(status, context, made);
@@ -61,7 +59,6 @@ static tw_nccl_result_t listen_v11(void *context, int dev, void *handle, void **
 {
     tw_net_listener_t *made = NULL;
     tw_status_t status = tw_net_listen(context, dev, handle, &made);
-
     return result_or_null(status, listen_comm, made);
 }
 
@@ -69,7 +66,6 @@ static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
 {
     tw_net_context_t *context;
     tw_status_t status = tw_net_context_shared(&context);
-
     return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
 }
 
@@ -79,7 +75,6 @@ static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void *
 {
     tw_net_comm_t *made = NULL;
     tw_status_t status = tw_net_connect(context, dev, handle, TW_NET_NO_CLASS, &made);
-
     (void)device_handle;
     return result_or_null(status, send_comm, made);
 }
@@ -90,7 +85,6 @@ static tw_nccl_result_t connect_v10(int dev, tw_nccl_net_config_t *config, void 
     tw_net_context_t *context;
     tw_net_comm_t *made = NULL;
     tw_status_t status = tw_net_context_shared(&context);
-
     (void)device_handle;
     status = status == TW_OK ? tw_net_connect(context, dev, handle, traffic_class_of(config), &made) : status;
     return result_or_null(status, send_comm, made);
@@ -105,7 +99,6 @@ static tw_nccl_result_t accept_any(void *listen_comm, void **recv_comm, void **d
 {
     tw_net_comm_t *made = NULL;
     tw_status_t status = tw_net_accept(listen_comm, &made);
-
     (void)device_handle;
     return result_or_null(status, recv_comm, made);
 }
@@ -127,7 +120,6 @@ static tw_nccl_result_t close_listen(void *listen_comm)
 static tw_nccl_result_t reg_mr(void *comm, void *data, size_t bytes, int type, void **mhandle)
 {
     tw_net_region_t *made = NULL;
-
     if (tw_net_check_memory(type) != TW_NCCL_SUCCESS) {
         return TW_NCCL_INVALID_ARGUMENT;
     }
@@ -155,7 +147,6 @@ static tw_nccl_result_t isend_v10(void *send_comm, void *data, size_t bytes, int
     tw_net_buffer_t buffer = {.data = data, .bytes = bytes, .tag = tag, .phandle = phandle};
     tw_net_request_t *made = NULL;
     tw_status_t status = tw_net_send(send_comm, &buffer, &made);
-
     (void)mhandle;
     return result_or_null(status, request, made);
 }
@@ -181,7 +172,6 @@ static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *s
     tw_net_buffer_t buffers[TW_NET_RECVS_MAX] = {{0}};
     tw_net_request_t *made = NULL;
     tw_status_t status;
-
     (void)mhandles;
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         buffers[i] = (tw_net_buffer_t){
@@ -201,7 +191,6 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
                                  void **request)
 {
     size_t wide[TW_NET_RECVS_MAX] = {0};
-
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         TW_FAIL_IF(sizes[i] < 0, TW_NCCL_INVALID_ARGUMENT, "net: a message of %d bytes", sizes[i]);
         wide[i] = (size_t)sizes[i];
@@ -221,7 +210,6 @@ static tw_nccl_result_t iflush(void *recv_comm, int n, void **data, int *sizes, 
 static tw_nccl_result_t test(void *request, int *done, int *sizes)
 {
     tw_status_t status = tw_net_test(request, sizes);
-
     *done = status == TW_OK;
     return tw_nccl_result(status);
 }

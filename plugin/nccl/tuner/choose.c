@@ -29,7 +29,6 @@ const char *tw_tuner_proto_name(int proto)
 int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, int *proto)
 {
     int best = -1;
-
     for (int i = 0; i < n_algos * n_protos; i++) {
         if (table[i] >= 0 && (best < 0 || table[i] < table[best])) {
             best = i;
@@ -77,7 +76,6 @@ __attribute__((format(printf, 2, 3))) static void line_add(line_t *line, const c
 {
     va_list args;
     int length;
-
     va_start(args, format);
     length = vsnprintf(line->text + line->length, sizeof(line->text) - line->length, format, args);
     va_end(args);
@@ -98,7 +96,6 @@ static int was_explained(tw_tuner_t *tuner, const tw_tuner_op_t *op)
 {
     uint64_t bit = (uint64_t)1 << bits_of(op->bytes);
     int was = (tuner->explained[op->func] & bit) != 0;
-
     tuner->explained[op->func] |= bit;
     return was;
 }
@@ -108,7 +105,6 @@ static void tuner_explain(tw_tuner_t *tuner, const tw_tuner_op_t *op, const floa
 {
     line_t line = {.length = 0};
     int algo, proto;
-
     if (!tuner->explain || was_explained(tuner, op)) {
         return;
     }

@@ -71,7 +71,6 @@ static const file_key_t *find_key(const char *path)
 static int is_section(const char *path)
 {
     size_t length = strlen(path);
-
     for (size_t i = 0; i < N_KEYS; i++) {
         if (strncmp(keys[i].path, path, length) == 0 && keys[i].path[length] == '.') {
             return 1;
@@ -83,7 +82,6 @@ static int is_section(const char *path)
 static tw_status_t file_unknown_key(const char *file, const char *path)
 {
     const char *names[N_KEYS], *nearest;
-
     for (size_t i = 0; i < N_KEYS; i++) {
         names[i] = keys[i].path;
     }
@@ -97,7 +95,6 @@ static tw_status_t read_value(const char *file, const file_key_t *key, const jso
 {
     char *at = (char *)constants + key->offset;
     double value = json_number_value(json);
-
     TW_FAIL_IF(!json_is_number(json) || !(value >= key->min && value <= key->max), TW_ERR_FORMAT,
                "%s: \"%s\": expected a number from %g to %g", file, key->path, key->min, key->max);
     if (key->is_bytes) {
@@ -115,7 +112,6 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
                                tw_tuner_constants_t *constants)
 {
     const file_key_t *key = find_key(path);
-
     if (key) {
         return read_value(file, key, json, constants);
     }
@@ -132,7 +128,6 @@ static tw_status_t read_object(const char *file, const char *prefix, json_t *obj
 {
     const char *name;
     json_t *json;
-
     json_object_foreach(object, name, json)
     {
         char path[PATH_BYTES];
@@ -148,7 +143,6 @@ static tw_status_t read_stream(const char *path, FILE *stream, tw_tuner_constant
     json_error_t error;
     json_t *json = json_loadf(stream, JSON_REJECT_DUPLICATES, &error);
     tw_status_t status = TW_ERR_FORMAT;
-
     if (!json) {
         tw_error("%s:%d: %s", path, error.line, error.text);
     } else if (!json_is_object(json)) {
@@ -166,7 +160,6 @@ static tw_status_t read_stream(const char *path, FILE *stream, tw_tuner_constant
 static tw_status_t check_size(const char *path, FILE *stream)
 {
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
-
     TW_FAIL_IF(bytes < 0 || fseek(stream, 0, SEEK_SET) != 0, TW_ERR_IO, "%s: %s", path, strerror(errno));
     TW_FAIL_IF((size_t)bytes > FILE_MAX_BYTES, TW_ERR_FORMAT,
                "%s: %ld bytes are too many for a file of constants", path, bytes);

@@ -20,7 +20,6 @@ typedef struct volume {
 static double rounds_of_tree(double n)
 {
     double rounds = 0;
-
     for (double reached = 1; reached < n; reached *= 2) {
         rounds++;
     }
@@ -37,7 +36,6 @@ static volume_t ring(int func, const shape_t *shape)
     double times = func == TW_NCCL_ALL_REDUCE ? 2 : 1;
     double bytes =
         func == TW_NCCL_BROADCAST || func == TW_NCCL_REDUCE ? 1 : times * (shape->ranks - 1) / shape->ranks;
-
     return (volume_t){.inter_rounds = times * (shape->nodes - 1),
                       .node_rounds = times * (shape->ranks - shape->nodes),
                       .inter_bytes = bytes,
@@ -55,7 +53,6 @@ static volume_t tree(const shape_t *shape, double node_rounds)
 static volume_t collnet(int func, const shape_t *shape, double node_rounds)
 {
     double times = is_half(func) ? 1 : 2, encoded = is_half(func) ? 1 : shape->collnet_bytes;
-
     return (volume_t){.inter_rounds = times * (shape->nodes - 1),
                       .node_rounds = node_rounds,
                       .inter_bytes = times * encoded * (shape->nodes - 1) / shape->nodes,
@@ -66,7 +63,6 @@ static volume_t pat(const shape_t *shape)
 {
     double inter = rounds_of_tree(shape->nodes);
     double bytes = (shape->ranks - 1) / shape->ranks;
-
     return (volume_t){.inter_rounds = inter,
                       .node_rounds = rounds_of_tree(shape->ranks) - inter,
                       .inter_bytes = bytes,
@@ -77,7 +73,6 @@ static volume_t pat(const shape_t *shape)
 static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
 {
     int is_all_reduce = func == TW_NCCL_ALL_REDUCE, reduces_or_gathers = is_all_reduce || is_half(func);
-
     switch (algo) {
     case TW_NCCL_RING:
         *volume = ring(func, shape);
@@ -121,7 +116,6 @@ double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int al
     };
     volume_t volume;
     double rounds, inter, node;
-
     if (op->func < 0 || op->func >= TW_NCCL_FUNCS || proto < 0 || proto >= TW_NCCL_PROTOS ||
         !volume_of(op->func, algo, &shape, &volume)) {
         return -1;

@@ -66,7 +66,6 @@ static tw_status_t read_codec(tw_tuner_constants_t *constants)
 {
     tw_collnet_settings_t settings;
     tw_status_t status = tw_collnet_settings_read(&settings);
-
     if (status == TW_OK && settings.has_codec) {
         constants->collnet_bytes = tw_quant_usual_bits(&settings.codec, TW_TYPE_BF16) / 16;
     }
@@ -89,7 +88,6 @@ tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain)
 {
     tw_tuner_constants_t read;
     tw_tuner_options_t options;
-
     TW_TRY(tw_config_init(&tw_tuner_config_table, &options));
     tw_tuner_constants_init(&read);
     read.inter.gbps = 0;

@@ -12,7 +12,6 @@ static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logge
 {
     tw_tuner_t *tuner;
     tw_status_t status;
-
     tw_nccl_begin(logger);
     TW_FAIL_IF(world == 0 || n_nodes == 0 || n_nodes > world || !context, TW_NCCL_INVALID_ARGUMENT,
                "tuner: %zu ranks on %zu nodes: not a communicator", world, n_nodes);
@@ -46,7 +45,6 @@ static tw_nccl_result_t ask_v3(void *context, int func, size_t bytes, int n_ops,
                                int n_protos, int *n_channels)
 {
     tw_tuner_op_t op = {.func = func, .bytes = bytes, .n_ops = n_ops};
-
     (void)n_channels;
     if (context && table) {
         tw_tuner_fill(context, &op, (float *)(void *)table, n_algos, n_protos);
@@ -84,7 +82,6 @@ static tw_nccl_result_t ask_v2(void *context, int func, size_t bytes, int has_co
     float table[TW_NCCL_ALGOS * TW_NCCL_PROTOS];
     tw_tuner_op_t op = {.func = func, .bytes = bytes, .n_ops = n_ops};
     tw_tuner_t *tuner = context;
-
     (void)has_collnet, (void)has_nvls, (void)n_channels;
     if (!tuner || tuner->n_nodes < 2 || func < 0 || func >= TW_NCCL_FUNCS || users_choice() ||
         tuner->constants.inter.gbps <= 0) {
