@@ -1,5 +1,5 @@
-/* The simulator beside real processes: the ranks of a cluster in a box run the library's operations, and rank 0
- * simulates the same. Both times are shown. */
+/* The simulator beside real processes: the ranks of a cluster in a box run the library's operations, and
+ * rank 0 simulates the same. Both times are shown. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 /* Largest tensor of which algorithms are run that send all of it from everybody to everybody. */
 #define MOST_WHOLES ((size_t)1 << 20)
 #define PACKET_LEAST ((size_t)4 << 10)
-/* A megabyte that two cores pass on takes them some milliseconds, a link of 200 Mb/s 42; and a rank's share is
- * many windows of a connection, by which some are ahead of others at the end. */
+/* A megabyte that two cores pass on takes them some milliseconds, a link of 200 Mb/s 42; and a rank's share
+ * is many windows of a connection, by which some are ahead of others at the end. */
 #define BYTES ((size_t)16 << 20) /* over the ranks of a node, which all send and get by one link */
 /* Share of a link's bytes that is not headers of Ethernet, IP and TCP. */
 #define TCP_SHARE (1448.0 / 1514.0)
