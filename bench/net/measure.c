@@ -180,8 +180,8 @@ static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_
     return status;
 }
 
-/** Returns how many messages on each connection fill so many seconds at link_bps (0: unknown); all connections
- *  together have at least MESSAGES_MIN. */
+/** Returns how many messages on each connection fill so many seconds at link_bps (0: unknown); all
+ *  connections together have at least MESSAGES_MIN. */
 static int count_messages(const net_row_t *row, double seconds, double link_bps)
 {
     const double rate = link_bps > 0 ? link_bps / 8 : 1e9;

@@ -113,8 +113,8 @@ static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_E
     }
 }
 
-/** Make the encoder's tables of a block, and write what the decoder's are made from; *n_escapes: elements that
- *  have none of their symbols. */
+/** Make the encoder's tables of a block, and write what the decoder's are made from; *n_escapes: elements
+ *  that have none of their symbols. */
 static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escapes)
 {
     uint32_t counts[TW_ECDQ_SYMBOLS];

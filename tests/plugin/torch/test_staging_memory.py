@@ -1,6 +1,6 @@
 """What torch's caches of memory ask of staged operations, in the order of FSDP2's calls, on streams that run
-as late as CUDA allows. A tensor's memory goes to the next one of its stream as soon as it is dropped; of other
-streams only those are waited for that were recorded."""
+as late as CUDA allows. A tensor's memory goes to the next one of its stream as soon as it is dropped; of
+other streams only those are waited for that were recorded."""
 
 import contextlib
 import gc
