@@ -110,7 +110,7 @@ static void rank_cleanup(rank_t *rank)
 
 extern const tw_nccl_collnet_v12_t ncclCollNetPlugin_v12;
 
-/* ---- the plugin's connections ----------------------------------------------------------------------------- */
+/* ---- the plugin's connections -------------------------------------------------------------------------- */
 
 static tw_status_t way_failed(const char *what, tw_nccl_result_t result)
 {
