@@ -300,6 +300,31 @@ TEST_F(QuantTwins, OneElementSaturates)
     }
 }
 
+/* A NaN that a change comes to stays the one it was, which a GPU's conversions would not leave it. */
+TEST_F(QuantTwins, ApplyKeepsNan)
+{
+    for (const char *text : {"int8", "int4", "fp8"}) {
+        tw_quant_codec_t codec;
+        ASSERT_EQ(tw_quant_codec_parse(text, &codec), TW_OK);
+        for (tw_type_t type : types) {
+            const Case c = {codec, type, Data::gauss, 70, 0};
+            const std::vector<uint8_t> encoded = encode(c, "ref").dst;
+            std::vector<uint8_t> before = make_data(type, Data::gauss, c.n, 1);
+            const size_t bytes = tw_type_bytes(type);
+            for (size_t i = 0; i < c.n; i += 3) {
+                const uint32_t sign = i % 2 ? 0x80000000u : 0, nan = type == TW_TYPE_FP16 ? 0x7c00u : 0x7f80u;
+                const uint32_t bits = (sign | nan << 16 | (uint32_t)(i + 1) << 16) >> (bytes == 2 ? 16 : 0);
+                memcpy(&before[i * bytes], &bits, bytes);
+            }
+            const Result expected = run(c, "ref", tw_quant_decode_apply, encoded, 0, {}, before, 0);
+            for (const std::string &twin : twins) {
+                ASSERT_NO_FATAL_FAILURE(expect_equal(
+                    c, twin, expected, run(c, twin, tw_quant_decode_apply, encoded, 0, {}, before, 0)));
+            }
+        }
+    }
+}
+
 /* Bytes that no encoder made: any scale, any code. Nothing is read or written outside, and the values
  * agree. */
 TEST_F(QuantTwins, ForeignBytes)
