@@ -13,13 +13,12 @@
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
-/** A lossless message is coded by a warp for each 65,536 elements, step by step, so that one of this length
- *  takes no longer than a short one: so long to be packed and unpacked, by 27 launches in which 600,000
- *  instructions wait for each other, 4 cycles each at 1.4 GHz (bench/results/gpu-counts.jsonl; no GPU has
- *  measured it). Of bf16 it saves so much. */
+/** A message is coded by a warp for each 65,536 elements, step by step, so that one of this length takes no
+ *  longer than a short one: so long to be packed and unpacked, of the lossless codec by 27 launches in which
+ *  600,000 instructions wait for each other, 4 cycles each at 1.4 GHz (bench/results/gpu-counts.jsonl; no GPU
+ *  has measured it). */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
-#define PACKING_SAVES 0.35
 /** Below, what the codec saves on a 10 Gb/s link (8 bits of 16: 26 us) is what its two launches cost. */
 #define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
 
@@ -96,11 +95,11 @@ static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *req
 {
     size_t bytes = request->n_elems * tw_type_bytes(request->args.type),
            chunk = choose_chunk(coll, request, 1);
+    const tw_case_t c = {.topo = &coll->topo, .args = &request->args, .bytes = (double)bytes};
+    double saved_bytes = c.bytes - tw_cost_encoded_bytes(&c, request->args.codec);
     double others = coll->topo.n_nodes - 1;
-    double n_chunks = others * ceil((double)bytes / coll->topo.world / (double)chunk);
-
-    return n_chunks * PACKING_SEC >
-           PACKING_SAVES * (double)bytes * others / coll->topo.n_nodes * coll->model.inter.beta_sec;
+    double n_chunks = others * ceil(c.bytes / coll->topo.world / (double)chunk);
+    return n_chunks * PACKING_SEC > saved_bytes * others / coll->topo.n_nodes * coll->model.inter.beta_sec;
 }
 
 static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
@@ -117,7 +116,7 @@ static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t
     if (!changes_bits && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
         return "the tensors are so small that the codec would cost more time than it saves";
     }
-    if (is_packed(request) && is_packing_slower(coll, request)) {
+    if (!changes_bits && is_packed(request) && is_packing_slower(coll, request)) {
         return "packing would take a GPU longer than it saves on this link";
     }
     return "";
