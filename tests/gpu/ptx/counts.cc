@@ -157,8 +157,10 @@ void count_messages(size_t elems)
         need(line.same, "a message is not the host's");
         clear_counts();
         count_launch(line.op) = counted[i];
-        write_line({line.op.c_str(), line.op.find("delta") == std::string::npos ? "lossless" : "delta",
-                    "bf16", elems, line.message_bytes, 1, 1, line.moved_bytes});
+        const bool is_delta = line.op.find("delta") != std::string::npos;
+        const std::string codec = is_delta ? "delta" : line.op.substr(0, line.op.find(' '));
+        write_line(
+            {line.op.c_str(), codec.c_str(), "bf16", elems, line.message_bytes, 1, 1, line.moved_bytes});
     }
 }
 
