@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from ..engine import addresses, meeting
 from ..switches import log
 from ..telemetry import spans
-from ..telemetry.tally import Tally
+from ..telemetry.tally import Tally, book
 from ..version import __version__
 
 VARIABLE = "TW_REPORT"
@@ -140,7 +140,7 @@ def _loss_picture(tallies: Tallies) -> str:
     rows = [("%s: %s" % (kind, group or "the root"), loss) for kind, one in sorted(tallies.items())
             for group, loss in sorted(one.loss_by_group().items())]
     if not rows:
-        return "<p>Nothing was rounded: no bit is lost.</p>"
+        return "<p>No samples: the codecs above lose nothing, or are not sampled.</p>"
     return "<p>Relative error, from samples.</p>" + _bars(
         [(what[-28:], [(loss.error, COLOURS[3], what)], str(loss).partition("error ")[2])
          for what, loss in rows])
@@ -163,14 +163,15 @@ def _strip(kept: list[spans.Span]) -> str:
 
 def _page(tallies: Tallies, parts: dict[int, Known], words: str) -> str:
     world, seconds = len(_kept[0].world.ranks), time.monotonic() - _kept[0].begin
-    sums = [sum(one["kinds"][kind][i] for one in parts.values() for kind in one["kinds"]) for i in (0, 1)]
-    plain, sent = sums
+    plain, sent = (sum(kind[i] for one in parts.values() for kind in one["kinds"].values()) for i in (0, 1))
     silent = [rank for rank in range(world) if rank not in parts]
     first = "%.1f MB sent to other nodes by all ranks, %.1f MB saved%s" % (
         sent / 1e6, (plain - sent) / 1e6, ": %.2f of plain" % (sent / plain) if plain else "")
     nodes = len({one["node"] for one in parts.values()})
     about = "%d ranks on %d nodes, %.0f s, Thinwire %s." % (world, nodes, seconds, __version__)
     about += " Nothing was heard from %s." % meeting.ranks_text(silent) if silent else ""
+    codecs = [one for one in sorted(book.said) if one.startswith(("FSDP2 over", "DDP over"))]
+    about += "".join("<br>" + html.escape(one) for one in codecs)
     sections = [("Bytes to other nodes, rank 0", _bytes_picture(tallies)),
                 ("Time of operations, rank 0: waited for, and hidden", _time_picture(tallies)),
                 ("How long each rank waited", _ranks_picture(parts, seconds)),
