@@ -252,7 +252,7 @@ def coder_rows() -> list[dict]:
              "memory_gsymbols_per_sec": gpu.memory / count["floor_bytes_per_elem"] / GB,
              "note": "floor, not measured on a GPU"}
             for gpu in (H100, A100, ADA, GB10)
-            for (op, codec, _, _), count in COUNTS.items() if codec in ("lossless", "delta")]
+            for (op, codec, _, _), count in COUNTS.items() if codec in ("lossless", "ecdq", "delta")]
 
 
 def attention_rows() -> list[dict]:
