@@ -284,7 +284,7 @@ struct tw_ecdq_kernel_decode {
             for (; escaping; escaping &= escaping - 1) {
                 const int32_t integer = k < n_listed ? (int16_t)tw_entropy_word<true>(listed + 2 * k) : 0;
                 const bool raw = integer == TW_ECDQ_RAW;
-                if ((raw && k + 3 > n_listed) || (integer >= -TW_ECDQ_REACH && integer <= TW_ECDQ_REACH)) {
+                if (integer >= -TW_ECDQ_REACH && integer <= TW_ECDQ_REACH) {
                     return false;
                 }
                 if (threadIdx.x == tw_dev_ones(~escaping)) {

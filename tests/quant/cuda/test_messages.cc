@@ -1,6 +1,7 @@
 /* Codecs of messages on streams against the host's: messages byte for byte, values bit for bit, verdicts.
  * Linked with an emulated device, or with a GPU. */
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -468,6 +469,40 @@ TEST_P(WrongLosslessCuda, EachThingThatIsWrongIsNoticed)
     }
 }
 
+class WrongEcdqCuda : public WrongMessagesCuda
+{
+};
+
+/* Tables of a block that no encoder writes, under right checksums. */
+TEST_P(WrongEcdqCuda, TablesAreAsOnTheHost)
+{
+    const Bytes good = message(Values::gradient);
+    uint32_t head_bytes = 0;
+    memcpy(&head_bytes, &good[TW_QUANT_LOSSLESS_HEADER_BYTES], 4);
+    const size_t block_at = TW_QUANT_LOSSLESS_HEADER_BYTES + head_bytes, table = block_at + 2;
+    const uint8_t classes = good[block_at];
+    ASSERT_FALSE(classes & 0x80);
+    size_t end = table;
+    for (int c = 0; c < 8; c++) {
+        end += classes >> c & 1 ? 2 + 2 * size_t(good[end + 1]) : 0;
+    }
+    const auto expect = [&](const char *what, const std::function<void(Bytes &)> &change) {
+        Bytes bad = good;
+        change(bad);
+        make_right(bad);
+        EXPECT_EQ(decode(TW_TYPE_BF16, bad, {{n, 0, 0}}).status, TW_ERR_FORMAT) << what;
+        expect_same_verdict(bad);
+    };
+    expect("sum above 1024", [&](Bytes &bad) { bad[table + 3] = 4; });
+    expect("nothing at an edge", [&](Bytes &bad) { bad[table + 2] = bad[table + 3] = 0; });
+    expect("symbols behind the last", [&](Bytes &bad) { bad[table] = 31; });
+    expect("a table that no element has", [&](Bytes &bad) {
+        bad[block_at] |= 0x80;
+        bad.insert(bad.begin() + long(end), 2, uint8_t(0));
+    });
+    expect("an odd mask", [&](Bytes &bad) { bad[block_at + 1] = 1; });
+}
+
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
 TEST_P(MessagesCuda, CallsAreChecked)
@@ -512,6 +547,7 @@ const auto name_of_codec = [](const ::testing::TestParamInfo<const char *> &info
 INSTANTIATE_TEST_SUITE_P(Codec, MessagesCuda, ::testing::Values("lossless", "ecdq", "ecdq:step=0.5"),
                          name_of_codec);
 INSTANTIATE_TEST_SUITE_P(Codec, WrongMessagesCuda, ::testing::Values("lossless", "ecdq"), name_of_codec);
+INSTANTIATE_TEST_SUITE_P(Codec, WrongEcdqCuda, ::testing::Values("ecdq"), name_of_codec);
 INSTANTIATE_TEST_SUITE_P(Codec, WrongLosslessCuda, ::testing::Values("lossless"), name_of_codec);
 
 } // namespace
