@@ -494,7 +494,10 @@ TEST_P(WrongEcdqCuda, TablesAreAsOnTheHost)
         expect_same_verdict(bad);
     };
     expect("sum above 1024", [&](Bytes &bad) { bad[table + 3] = 4; });
-    expect("nothing at an edge", [&](Bytes &bad) { bad[table + 2] = bad[table + 3] = 0; });
+    expect("nothing at an edge", [&](Bytes &bad) {
+        bad.insert(bad.begin() + long(table + 2 + 2 * size_t(bad[table + 1])), 2, uint8_t(0));
+        bad[table + 1]++;
+    });
     expect("symbols behind the last", [&](Bytes &bad) { bad[table] = 31; });
     expect("a table that no element has", [&](Bytes &bad) {
         bad[block_at] |= 0x80;
