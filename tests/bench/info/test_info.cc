@@ -219,8 +219,8 @@ TEST_F(TwInfo, VariablesWithValueDefaultAndMeaning)
     /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, and the tests' own,
      * have no table here. */
     std::set<std::string> known,
-        listed = {"TW_DDP",         "TW_FSDP",         "TW_GRADS",       "TW_LIBRARY", "TW_MIN_BYTES",
-                  "TW_REPLICA_MEM", "TW_TORCH_PYTHON", "TW_NET_ENCRYPT", "TW_WEIGHTS"};
+        listed = {"TW_DDP",         "TW_FSDP",   "TW_GRADS",        "TW_LIBRARY",     "TW_MIN_BYTES",
+                  "TW_REPLICA_MEM", "TW_REPORT", "TW_TORCH_PYTHON", "TW_NET_ENCRYPT", "TW_WEIGHTS"};
     for (size_t i = 0; tw_config_name_get(i) != nullptr; i++) {
         known.insert(tw_config_name_get(i));
     }
