@@ -55,6 +55,7 @@ def main():
             result(folder, "//a:one", "PASSED", "", shard=2),
             result(folder, "//a:two", "PASSED", "<skipped/>"),
             {"id": {"targetCompleted": {"label": "//a:broken"}}, "completed": {}},
+            {"id": {"targetCompleted": {"label": "//a:for_arm"}}, "aborted": {"reason": "SKIPPED"}},
             {"finished": {"exitCode": {"code": 1}}},
         ]
         paths = [folder / "default.json", folder / "sanitizers.json", folder / "nothing.json"]
