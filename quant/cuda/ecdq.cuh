@@ -303,7 +303,11 @@ struct tw_ecdq_kernel_scatter {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
-        const uint32_t key[2] = {tw_entropy_get32(head + 4), tw_entropy_get32(head + 8)};
+        uint32_t key[2] = {0, 0}; /* a message that is not coded may end before it */
+        if (tw_lossless_is_good(job) && job.state->coded) {
+            key[0] = tw_entropy_get32(head + 4);
+            key[1] = tw_entropy_get32(head + 8);
+        }
         tw_lossless_scatter<TYPE>(
             job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t expected, bool) {
                 const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, bytes = tw_lossless_element<TYPE>::bytes;
