@@ -242,16 +242,20 @@ def test_an_exception_in_backward():
     assert all(ranks.run(2, check))
 
 
+def fails_in_backward(model, rank):
+    """Rank 1 dies in a backward pass, which is an error of the other ranks'."""
+    train(model, rank, 1)
+    if rank == 1:
+        model[1].register_full_backward_pre_hook(lambda *_args: ranks.die())
+    with pytest.raises(thinwire.ThinwireError) as caught:
+        loss_of(model, rank, 3).backward()
+    assert caught.value.failed_rank == 1
+    return True
+
+
 def test_a_rank_that_dies_in_backward_is_an_error_of_backward():
     def check(rank):
-        model = enable(make(blocks=4))
-        train(model, rank, 1)
-        if rank == 1:
-            model[1].register_full_backward_pre_hook(lambda *_args: ranks.die())
-        with pytest.raises(thinwire.ThinwireError) as caught:
-            loss_of(model, rank, 3).backward()
-        assert caught.value.failed_rank == 1
-        return True
+        return fails_in_backward(enable(make(blocks=4)), rank)
 
     assert ranks.run(2, check, may_die=(1,), leave=False, TW_PEER_TIMEOUT="3s")[0]
 

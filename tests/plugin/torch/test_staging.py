@@ -7,7 +7,8 @@ import ranks
 import thinwire
 import torch
 from device import Simulated
-from models import BF16, loss_of, make, train
+from models import BF16, make, train
+from test_backward import fails_in_backward
 from test_ddp import train as train_ddp
 from thinwire.collectives import operations, staging
 from torch.distributed.device_mesh import init_device_mesh
@@ -133,13 +134,6 @@ def test_on_a_fast_link_they_are_staged_once():
 def test_a_rank_that_dies_is_an_error_of_backward(device):
     def check(rank):
         with gpu(device):
-            model = thinwire.enable(make(blocks=4), "delta", "lossless")
-            train(model, rank, 1)
-            if rank == 1:
-                model[1].register_full_backward_pre_hook(lambda *_args: ranks.die())
-            with pytest.raises(thinwire.ThinwireError) as caught:
-                loss_of(model, rank, 3).backward()
-            assert caught.value.failed_rank == 1
-        return True
+            return fails_in_backward(thinwire.enable(make(blocks=4), "delta", "lossless"), rank)
 
     assert ranks.run(2, check, may_die=(1,), leave=False, TW_PEER_TIMEOUT="3s", **ranks.SLOW)[0]
