@@ -17,7 +17,8 @@ double tw_plan_states_bytes(double n_params, int stage, int world)
 
 double tw_plan_memory_sum(const tw_plan_memory_t *m)
 {
-    return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch + m->besides;
+    return m->optimizer + m->weights + m->gradients + m->moving + m->activations + m->scratch + m->chunks +
+           m->besides;
 }
 
 /* What is given of a rank: elements of its model, bytes of its engine. */
@@ -154,7 +155,8 @@ static tw_plan_memory_t memory_of(const given_t *given, double besides_bytes)
                                .activations =
                                    inputs_bytes(given) + (double)engine->host[TW_ENGINE_ACTIVATIONS],
                                .scratch = (double)engine->host[TW_ENGINE_SCRATCH],
-                               .besides = chunks_bytes(given) + codecs_bytes(given->options) + besides_bytes,
+                               .chunks = chunks_bytes(given),
+                               .besides = codecs_bytes(given->options) + besides_bytes,
                                .gpu = gpu_bytes(engine)};
     memory.off_device = off_device(given, &memory);
     return memory;

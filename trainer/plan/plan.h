@@ -67,10 +67,10 @@ typedef struct tw_plan_memory {
     double moving;      /**< places for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
     double scratch;     /**< the model's, Muon's, and what sampling takes of rank 0 */
-    /** Chunks that the collectives have on their way, and besides_bytes. Chunks are some layers' weights,
-     *  depending on how ranks meet: planned are half of TW_COLL_SCRATCH at most, held may be anything from
-     *  none to all of it. */
-    double besides;
+    /** Chunks that the collectives have on their way, at most: some layers' weights, or half of
+     *  TW_COLL_SCRATCH. Held are fewer where links and ranks keep up with each other. */
+    double chunks;
+    double besides;    /**< what codecs keep, and besides_bytes */
     double off_device; /**< the share of all the above that is offloaded, to host memory or to files */
     double gpu;        /**< in addition: in a GPU's memory, without what its driver takes */
 } tw_plan_memory_t;

@@ -31,19 +31,21 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
                           FILE *out)
 {
     int has_gpu = n_rows > 0 && rows[0].memory.gpu > 0.0;
-    fprintf(out, "\n# memory of a rank, MB\n%-15s %9s %9s %9s %9s %11s %9s %9s %10s%s\n", "# set",
-            "optimizer", "weights", "gradients", "moving", "activations", "scratch", "besides", "all",
-            has_gpu ? "    on a GPU" : "");
+    fprintf(out,
+            "\n# memory of a rank, MB; of chunks on their way there may be fewer\n"
+            "%-15s %9s %9s %9s %9s %11s %9s %9s %9s %10s%s\n",
+            "# set", "optimizer", "weights", "gradients", "moving", "activations", "scratch", "chunks",
+            "besides", "all", has_gpu ? "    on a GPU" : "");
     for (size_t i = 0; i < n_rows; i++) {
         const tw_plan_memory_t *m = &rows[i].memory;
         char gpu[32] = "";
         if (has_gpu) {
             snprintf(gpu, sizeof(gpu), " %11.1f", m->gpu * 1e-6);
         }
-        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %10.1f%s%s\n", rows[i].name,
+        fprintf(out, "%-15s %9.1f %9.1f %9.1f %9.1f %11.1f %9.1f %9.1f %9.1f %10.1f%s%s\n", rows[i].name,
                 m->optimizer * 1e-6, m->weights * 1e-6, m->gradients * 1e-6, m->moving * 1e-6,
-                m->activations * 1e-6, m->scratch * 1e-6, m->besides * 1e-6, tw_plan_memory_sum(m) * 1e-6,
-                gpu, tw_plan_row_fits(&rows[i], cluster) ? "" : "  too much");
+                m->activations * 1e-6, m->scratch * 1e-6, m->chunks * 1e-6, m->besides * 1e-6,
+                tw_plan_memory_sum(m) * 1e-6, gpu, tw_plan_row_fits(&rows[i], cluster) ? "" : "  too much");
     }
 }
 
@@ -103,6 +105,7 @@ static tw_status_t report_write_row(const tw_plan_row_t *row, const tw_plan_row_
     tw_json_add_double(json, "moving_bytes", m->moving);
     tw_json_add_double(json, "activations_bytes", m->activations);
     tw_json_add_double(json, "scratch_bytes", m->scratch);
+    tw_json_add_double(json, "chunks_bytes", m->chunks);
     tw_json_add_double(json, "besides_bytes", m->besides);
     tw_json_add_double(json, "memory_bytes", tw_plan_memory_sum(m));
     tw_json_add_double(json, "off_device_bytes", m->off_device);

@@ -330,7 +330,7 @@ void Plan::expect_memory(const std::string &set)
     double held = *std::max_element(all_held.begin(), all_held.end());
     tw_plan_memory_t memory;
     ASSERT_EQ(TW_OK, tw_plan_memory_of(o, model_, &cluster, &memory));
-    double at_rest = tw_plan_memory_sum(&memory) - memory.besides;
+    double at_rest = tw_plan_memory_sum(&memory) - memory.chunks - memory.besides;
     if (set.substr(0, 5) == "delta") { /* messages come and go */
         tw_plan_cluster_t nothing = cluster;
         tw_plan_memory_t quiet;
@@ -447,7 +447,7 @@ TEST_F(Plan, CodedWeightsTakeRoom)
     const auto besides = [&](const std::string &set) {
         tw_plan_memory_t memory = {};
         EXPECT_EQ(TW_OK, tw_plan_memory_of(options(set, cluster), model_, &cluster, &memory)) << set;
-        return memory.besides;
+        return memory.chunks + memory.besides;
     };
     const double block = static_cast<double>(tw_model_unit_get(model_, 1)->n_elems);
     EXPECT_NEAR(besides("zero3-qwz") - besides("zero3"), block + 5e5, 1);
