@@ -16,7 +16,7 @@
 namespace
 {
 
-constexpr const char *kPublished = "trainer/plan/published.json";
+constexpr const char *kPublished = "tests/trainer/plan/published.json";
 
 /* A ring over 2 nodes of 4, 1e9 parameters in 10 layers; the link moves 1e9 bytes a second. */
 const std::string kJob = R"("name": "a", "params": 1e9, "layers": 10, "nodes": 2, "gpus_per_node": 4,
