@@ -10,7 +10,7 @@ static const tw_config_field_t fields[] = {
     {.name = "TW_ALLREDUCE_CODEC",
      .dflt = "plain",
      .doc = "How all-reduces travel through the collnet (NCCL_COLLNET_ENABLE=1): \"plain\"; \"lossless\", "
-            "the same bits in fewer bytes; or a codec such as int8 or int4:block=128,hadamard. The same on "
+            "the same bits in fewer bytes; or a codec such as int8, ecdq or int4:block=128. The same on "
             "all nodes.",
      .type = TW_CONFIG_STRING,
      .offset = offsetof(tw_collnet_options_t, codec)},
