@@ -61,6 +61,8 @@ def parse_args():
     parser.add_argument("--rounds", type=int, default=1,
                         help="every set once in each round, and of each the round with the middle time: for "
                         "a machine that is busy now and then (1)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="a key of all runs' configuration, such as optimizer.type=Muon; several times")
     parser.add_argument("--data", help="text, or .bin of uint16 tokens (the King James text)")
     parser.add_argument("--json", help="file for a JSON line of each set and seed")
     parser.add_argument("--metrics", type=users,
@@ -87,9 +89,10 @@ def command(args, name, seed):
             "gradient_accumulation_steps": 1, "thinwire.steps": args.steps, "thinwire.seed": seed,
             "model.n_params": "%.0f" % args.params, "optimizer.params.lr": "%.9g" % args.lr,
             "scheduler.params.warmup_num_steps": args.warmup}
+    sets = ["%s=%s" % pair for pair in keys.items()] + args.set
     return [runfile("trainer/train"), "--nodes", args.nodes, "--ranks-per-node", args.ranks_per_node,
             "--link", args.link, "--features", name, *(["--data", args.data] if args.data else []),
-            *(word for key, value in keys.items() for word in ("--set", "%s=%s" % (key, value)))]
+            *(word for one in sets for word in ("--set", one))]
 
 
 def read_lines(path):
@@ -103,6 +106,7 @@ def row_of(args, name, seed, result, losses):
     return {"set": name, "seed": seed, "stage": result["stage"], "nodes": args.nodes,
             "ranks_per_node": args.ranks_per_node, "link_bps": result["link_bps"], "params": result["params"],
             "steps": steps, "tokens": result["tokens"] // steps, "lr": args.lr, "warmup": args.warmup,
+            **({"keys": args.set} if args.set else {}),
             "step_sec_median": result["step_sec"], "speedup": None, "wait_share": result["wait_share"],
             "inter_node_bytes_per_step": result["inter_node_bytes"] / steps,
             "in_node_bytes_per_step": result["in_node_bytes"] / steps, "bytes_ratio": None,

@@ -116,8 +116,9 @@ TEST_F(ZeroBench, RoundsAndSeeds)
 /* What is compared with nothing has a dash. */
 TEST_F(ZeroBench, AFigureThatCannotExistIsADash)
 {
-    Result result = run({"--steps", "1", "--sets", "delta8"});
+    Result result = run({"--steps", "1", "--sets", "delta8", "--set", "optimizer.type=Muon"});
     ASSERT_EQ(0, result.code) << result.out << result.err;
+    EXPECT_NE(std::string::npos, process::slurp(base_ + ".json").find("optimizer.type=Muon"));
     EXPECT_EQ(std::string::npos, result.out.find("nan")) << result.out;
     EXPECT_NE(std::string::npos, result.out.find(" - ")) << result.out;
 }
