@@ -1,5 +1,5 @@
 /* Operations whose results are known beforehand, element by element. */
-#include "bench/faults/state.h"
+#include "tests/faults/state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "bench/faults/faults.h"
-#include "bench/faults/state.h"
 #include "tests/common/fixture.h"
+#include "tests/faults/faults.h"
+#include "tests/faults/state.h"
 
 namespace
 {

@@ -11,7 +11,7 @@ namespace
 
 using process::Result;
 
-const char *const kTool = "bench/faults";
+const char *const kTool = "tests/faults/faults";
 
 bool cluster_can_be_made()
 {

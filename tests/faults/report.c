@@ -1,5 +1,5 @@
 /* What the campaign says: a line for each run, and the sums. */
-#include "bench/faults/faults.h"
+#include "tests/faults/faults.h"
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /** Inside a rank of the campaign's job. */
 #pragma once
 
-#include "bench/faults/faults.h"
 #include "collectives/collectives.h"
+#include "tests/faults/faults.h"
 
 TW_C_BEGIN
 

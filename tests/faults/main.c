@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "bench/columns.h"
-#include "bench/faults/faults.h"
 #include "flags/flags.h"
+#include "tests/faults/faults.h"
 
 static const char doc[] =
     "Lets ranks and links of real jobs fail at random moments, and sees whether those who are left end in "

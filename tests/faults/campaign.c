@@ -1,5 +1,5 @@
 /* A run: a job in the cluster in a box, watched from outside. */
-#include "bench/faults/faults.h"
+#include "tests/faults/faults.h"
 
 #include <dirent.h>
 #include <errno.h>

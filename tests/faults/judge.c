@@ -1,5 +1,5 @@
 /* Whether those who were left took a failure rightly. */
-#include "bench/faults/faults.h"
+#include "tests/faults/faults.h"
 
 #include <math.h>
 #include <stdarg.h>

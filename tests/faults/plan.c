@@ -1,5 +1,5 @@
 /* Chooses by chance what fails in a run. */
-#include "bench/faults/faults.h"
+#include "tests/faults/faults.h"
 
 #include <string.h>
 

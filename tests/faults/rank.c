@@ -1,5 +1,5 @@
 /* A rank of the campaign's job: meets the others, makes communicators, runs operations, and leaves. */
-#include "bench/faults/state.h"
+#include "tests/faults/state.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Whom the log names. */
-#include "bench/faults/state.h"
+#include "tests/faults/state.h"
 
 #include <stdlib.h>
 #include <string.h>

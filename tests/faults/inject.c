@@ -1,5 +1,5 @@
 /* How a rank fails: by itself, at the moment that its plan says. */
-#include "bench/faults/faults.h"
+#include "tests/faults/faults.h"
 
 #include <errno.h>
 #include <pthread.h>
