@@ -118,13 +118,12 @@ static tw_status_t set_pair(const list_t *list, const char *section, char *pair)
 {
     char name[NAME_BYTES], source[NAME_BYTES];
     char *value = cut(pair, '=');
-    const tw_config_field_t *field;
     if (!value) {
         return bad_form(list, pair);
     }
     snprintf(name, sizeof(name), "%s:%s", section, trim(pair));
     snprintf(source, sizeof(source), "%s: ", list->source);
-    field = find_field(list->table, name);
+    const tw_config_field_t *field = find_field(list->table, name);
     return field ? set_field(field, list->options, source, trim(value)) : config_unknown_key(list, name);
 }
 

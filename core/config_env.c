@@ -55,12 +55,11 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
         return NULL;
     }
     for (size_t i = 0; i < n_candidates; i++) {
-        size_t distance;
 
         if (strlen(candidates[i]) >= NAME_BYTES) {
             continue;
         }
-        distance = edit_distance(name, candidates[i]);
+        size_t distance = edit_distance(name, candidates[i]);
         if (distance < limit || (distance == limit && !nearest)) {
             limit = distance;
             nearest = candidates[i];
@@ -93,7 +92,6 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
 {
     char name[NAME_BYTES];
     size_t length = strcspn(entry, "=");
-    const char *nearest;
     if (strncmp(entry, PREFIX, strlen(PREFIX)) != 0) {
         return 0;
     }
@@ -102,7 +100,7 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
     if (env_is_known(name, known, n_known)) {
         return 0;
     }
-    nearest = tw_nearest_name(name, known, n_known);
+    const char *nearest = tw_nearest_name(name, known, n_known);
     if (nearest) {
         tw_warn("config: unknown variable %s; did you mean %s?", name, nearest);
     } else if (!only_near) {

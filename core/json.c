@@ -77,8 +77,6 @@ void tw_json_add_value(tw_json_t *json, const char *key, json_t *value)
 
 tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
 {
-    char *text;
-    int failed;
     if (!json) {
         return TW_ERR_NO_MEMORY;
     }
@@ -86,13 +84,13 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
         tw_error("json: cannot write a line: %s", tw_status_string(json->status));
         return json->status;
     }
-    text = json_dumps(json->object, JSON_FLAGS);
+    char *text = json_dumps(json->object, JSON_FLAGS);
     if (!text) {
         return TW_ERR_NO_MEMORY;
     }
     /* One call, so that lines of several processes in one file stay whole. */
     errno = 0;
-    failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
+    int failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
     free(text);
     return failed ? tw_fail(TW_ERR_IO, "json: cannot write a line: %s", strerror(errno)) : TW_OK;
 }

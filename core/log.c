@@ -176,12 +176,11 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
 {
     char message[MESSAGE_BYTES];
     va_list args;
-    int length;
     if (level > tw_log_level()) {
         return;
     }
     va_start(args, format);
-    length = vsnprintf(message, sizeof(message), format, args);
+    int length = vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     if (length >= (int)sizeof(message)) {
         memcpy(message + sizeof(message) - 4, "...", 4);

@@ -101,7 +101,6 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
 {
     const char *digits = text;
     char *end;
-    long long number;
     if (!text) {
         return TW_ERR_INVALID;
     }
@@ -110,7 +109,7 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
         return TW_ERR_INVALID;
     }
     errno = 0;
-    number = strtoll(text, &end, 10);
+    long long number = strtoll(text, &end, 10);
     if (errno != 0 || *end != '\0') {
         return TW_ERR_INVALID;
     }
@@ -121,13 +120,12 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
 /** Plain bytes, exact up to the last one; a double is not, from 2^53 on. */
 static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 {
-    unsigned long long number;
     char *end;
     if (!is_digit(*text)) {
         return TW_ERR_INVALID;
     }
     errno = 0;
-    number = strtoull(text, &end, 10);
+    unsigned long long number = strtoull(text, &end, 10);
     if (errno != 0 || *end != '\0' || number > SIZE_MAX) {
         return TW_ERR_INVALID;
     }

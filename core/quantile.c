@@ -12,13 +12,12 @@ static int compare_doubles(const void *a, const void *b)
 double tw_quantile(double *values, size_t n_values, double share)
 {
     double position, fraction;
-    size_t below;
     if (n_values == 0) {
         return NAN;
     }
     qsort(values, n_values, sizeof(*values), compare_doubles);
     position = share * (double)(n_values - 1);
-    below = (size_t)position;
+    size_t below = (size_t)position;
     fraction = position - (double)below;
     if (fraction == 0) {
         return values[below];

@@ -36,7 +36,6 @@ int main(int argc, char **argv)
         &tw_collnet_config_table, &tw_tuner_config_table,     &tw_interpose_config_table};
     const size_t n_tables = sizeof(tables) / sizeof(tables[0]);
     info_report_t report = {.out = stdout};
-    tw_status_t status;
     tw_flags_read(&flags, argc, argv, &report);
     info_build(&report);
     info_cpu(&report);
@@ -44,7 +43,7 @@ int main(int argc, char **argv)
     info_tcp(&report);
     info_gpus(&report);
     info_nccl(&report);
-    status = info_variables(&report, tables, n_tables);
+    tw_status_t status = info_variables(&report, tables, n_tables);
     tw_config_check_environment(tables, n_tables);
     TW_FAIL_IF(fflush(stdout) != 0 || ferror(stdout), EXIT_FAILURE, "tw_info: cannot write the output");
     return status == TW_OK && report.status == TW_OK ? EXIT_SUCCESS : EXIT_FAILURE;

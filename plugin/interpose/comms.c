@@ -46,12 +46,11 @@ static tw_ip_comm_t *comms_create(ncclComm_t nccl)
 
 tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl)
 {
-    tw_ip_comm_t *comm;
     if (!nccl) {
         return NULL;
     }
     (void)pthread_mutex_lock(&table_lock);
-    comm = comm_find(nccl);
+    tw_ip_comm_t *comm = comm_find(nccl);
     if (!comm) {
         comm = comms_create(nccl);
     }
@@ -87,9 +86,8 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
 /** Take it out of the table, as a new communicator may get the same handle. NULL: it was not there. */
 static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
-    tw_ip_comm_t *comm;
     (void)pthread_mutex_lock(&table_lock);
-    comm = comm_find(nccl);
+    tw_ip_comm_t *comm = comm_find(nccl);
     if (comm) {
         LIST_REMOVE(comm, link);
     }

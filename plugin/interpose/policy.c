@@ -74,10 +74,9 @@ static void policy_begin(void)
 
 tw_ip_policy_t tw_ip_policy_get(void)
 {
-    tw_ip_policy_t policy;
     (void)pthread_once(&once, policy_begin);
     (void)pthread_mutex_lock(&lock);
-    policy = current;
+    tw_ip_policy_t policy = current;
     (void)pthread_mutex_unlock(&lock);
     return policy;
 }

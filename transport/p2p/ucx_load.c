@@ -110,12 +110,11 @@ static void ucx_open_library(void)
 const tw_ucx_t *tw_ucx_load(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const tw_ucx_t *found;
     (void)pthread_mutex_lock(&lock);
     if (!tw_ucx) {
         ucx_open_library();
     }
-    found = tw_ucx;
+    const tw_ucx_t *found = tw_ucx;
     (void)pthread_mutex_unlock(&lock);
     return found;
 }

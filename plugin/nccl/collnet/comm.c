@@ -77,11 +77,10 @@ tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_l
                                tw_collnet_comm_t **out)
 {
     tw_collnet_comm_t *comm = collnet_comm_create(world);
-    tw_status_t status;
     if (!comm) {
         return TW_ERR_NO_MEMORY;
     }
-    status = tw_collnet_meeting_init(&comm->meeting, handles, world, rank, listener);
+    tw_status_t status = tw_collnet_meeting_init(&comm->meeting, handles, world, rank, listener);
     status = status == TW_OK ? tw_collnet_worker_start(comm) : status;
     if (status != TW_OK) {
         if (comm->meeting.listener >= 0) {
@@ -117,12 +116,11 @@ static struct timespec deadline_after(double sec)
  *  long. */
 void tw_collnet_close(tw_collnet_comm_t *comm)
 {
-    struct timespec until;
     int has_ended, error = 0;
     if (!comm) {
         return;
     }
-    until = deadline_after(comm->meeting.settings.timeout_sec);
+    struct timespec until = deadline_after(comm->meeting.settings.timeout_sec);
     pthread_mutex_lock(&comm->lock);
     comm->is_closing = 1;
     (void)pthread_cond_broadcast(&comm->changed);
@@ -201,11 +199,10 @@ static tw_status_t check_window(const tw_collnet_comm_t *comm, const tw_collnet_
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,
                             tw_collnet_request_t **out)
 {
-    tw_collnet_request_t *request;
     TW_TRY(check_window(comm, work));
     pthread_mutex_lock(&comm->lock);
     tw_status_t status = comm->gives_up ? TW_ERR_CANCELED : comm->status;
-    request = TAILQ_FIRST(&comm->idle);
+    tw_collnet_request_t *request = TAILQ_FIRST(&comm->idle);
     if (status == TW_OK && !request) {
         status = TW_IN_PROGRESS;
     }

@@ -52,13 +52,12 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
 {
     const tw_net_device_t *device = tw_net_device_get(dev);
     tw_collnet_listener_t *listener;
-    tw_status_t status;
     TW_FAIL_IF(!device, TW_ERR_INVALID, "collnet: there is no device %d", dev);
     listener = calloc(1, sizeof(*listener));
     TW_FAIL_IF(!listener, TW_ERR_NO_MEMORY, "collnet: out of memory for a listener");
     listener->device = device;
     listener->fd = -1;
-    status = tw_collnet_settings_read(&listener->settings);
+    tw_status_t status = tw_collnet_settings_read(&listener->settings);
     if (status == TW_OK && listener->settings.is_open) {
         tw_error("collnet: what ncclSetEncryption was given seals the net alone; TW_NET_ENCRYPT=y and "
                  "TW_JOB_TOKEN seal the collnet, too");

@@ -42,13 +42,12 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
 {
     tw_net_options_t options;
     tw_status_t status = tw_net_options_init(&options);
-    int length;
     if (status != TW_OK) {
         return status;
     }
     settings->timeout_sec = options.timeout_sec;
     settings->is_open = options.is_nccls;
-    length = snprintf(settings->token, sizeof(settings->token), "%s", options.is_nccls ? "" : options.token);
+    int length = snprintf(settings->token, sizeof(settings->token), "%s", options.is_nccls ? "" : options.token);
     if (length >= (int)sizeof(settings->token)) {
         tw_error("collnet: TW_JOB_TOKEN: at most %zu characters", sizeof(settings->token) - 1);
         status = TW_ERR_CONFIG;
@@ -59,8 +58,7 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
 
 tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings)
 {
-    tw_status_t status;
     memset(settings, 0, sizeof(*settings));
-    status = read_codec(settings);
+    tw_status_t status = read_codec(settings);
     return status == TW_OK ? read_net(settings) : status;
 }

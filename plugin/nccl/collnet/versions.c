@@ -19,19 +19,17 @@ static tw_status_t check_settings(void)
 static tw_nccl_result_t init_v8(tw_nccl_logger_t logger)
 {
     tw_net_context_t *context;
-    tw_status_t status;
     tw_nccl_begin(logger);
-    status = check_settings();
+    tw_status_t status = check_settings();
     return tw_nccl_result(status == TW_OK ? tw_net_context_shared(&context) : status);
 }
 
 static tw_nccl_result_t init_v11(void **context, uint64_t comm_id, tw_nccl_logger_t logger)
 {
     tw_net_context_t *made = NULL;
-    tw_status_t status;
     (void)comm_id;
     tw_nccl_begin(logger);
-    status = check_settings();
+    tw_status_t status = check_settings();
     status = status == TW_OK ? tw_net_context_create(TW_NET_NO_CLASS, &made) : status;
     *context = made;
     return tw_nccl_result(status);
@@ -82,11 +80,10 @@ static tw_nccl_result_t close_coll(void *coll_comm)
 static tw_nccl_result_t reg_mr(void *coll_comm, void *data, size_t bytes, int type, void **mhandle)
 {
     tw_collnet_region_t *made = NULL;
-    tw_status_t status;
     if (tw_net_check_memory(type) != TW_NCCL_SUCCESS) {
         return TW_NCCL_INVALID_ARGUMENT;
     }
-    status = tw_collnet_register(coll_comm, data, bytes, &made);
+    tw_status_t status = tw_collnet_register(coll_comm, data, bytes, &made);
     *mhandle = made;
     return tw_nccl_result(status);
 }
@@ -192,7 +189,6 @@ static tw_nccl_result_t reducescatter_v9(void *coll_comm, int n_parts, tw_nccl_s
 {
     tw_collnet_work_t work = {.op = TW_COLL_REDUCE_SCATTER, .src = parts[0].address, .dst = recv_data};
     tw_nccl_result_t result = check_parts(n_parts, parts[0].bytes, window_bytes);
-    size_t elem_bytes;
     (void)recv_mhandle;
     if (result == TW_NCCL_SUCCESS) {
         result = check_reduction(nccl_type, op, &work.type);
@@ -200,7 +196,7 @@ static tw_nccl_result_t reducescatter_v9(void *coll_comm, int n_parts, tw_nccl_s
     if (result != TW_NCCL_SUCCESS) {
         return result;
     }
-    elem_bytes = tw_type_bytes(work.type);
+    size_t elem_bytes = tw_type_bytes(work.type);
     work.n_elems = window_bytes / elem_bytes;
     work.window_first = window_offset / elem_bytes;
     work.elems_per_rank = bytes_per_rank / elem_bytes;

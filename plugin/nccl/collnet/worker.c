@@ -74,9 +74,8 @@ static void worker_end_request(tw_collnet_comm_t *comm, tw_collnet_request_t *re
 
 static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
 {
-    tw_collnet_request_t *request;
     pthread_mutex_lock(&comm->lock);
-    request = TAILQ_FIRST(&comm->posted);
+    tw_collnet_request_t *request = TAILQ_FIRST(&comm->posted);
     if (request) {
         TAILQ_REMOVE(&comm->posted, request, link);
         TAILQ_INSERT_TAIL(&comm->running, request, link);
@@ -116,9 +115,8 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 /** 1: somebody wants something; 0: it may sleep, and will be woken. */
 static int is_wanted(tw_collnet_comm_t *comm)
 {
-    int wanted;
     pthread_mutex_lock(&comm->lock);
-    wanted = comm->is_closing || comm->gives_up || !TAILQ_EMPTY(&comm->posted);
+    int wanted = comm->is_closing || comm->gives_up || !TAILQ_EMPTY(&comm->posted);
     comm->is_asleep = !wanted;
     pthread_mutex_unlock(&comm->lock);
     return wanted;
@@ -177,9 +175,8 @@ static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 
 static int must_end(tw_collnet_comm_t *comm, tw_status_t *status)
 {
-    int closing;
     pthread_mutex_lock(&comm->lock);
-    closing = comm->is_closing;
+    int closing = comm->is_closing;
     if (comm->gives_up && *status >= 0) {
         *status = TW_ERR_CANCELED;
     }

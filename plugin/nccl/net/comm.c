@@ -50,10 +50,9 @@ static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer,
 
 static tw_status_t listen_on(tw_net_domain_t *domain, void *handle, tw_p2p_listener_t **out)
 {
-    tw_status_t status;
     memset(handle, 0, TW_NCCL_HANDLE_BYTES);
     pthread_mutex_lock(&domain->lock);
-    status = tw_p2p_listen(domain->p2p, domain->device->address, token_of(domain), handle, out);
+    tw_status_t status = tw_p2p_listen(domain->p2p, domain->device->address, token_of(domain), handle, out);
     pthread_mutex_unlock(&domain->lock);
     return status;
 }
@@ -101,9 +100,8 @@ tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out)
 {
     tw_net_domain_t *domain = listener->domain;
     tw_p2p_peer_t *peer;
-    tw_status_t status;
     pthread_mutex_lock(&domain->lock);
-    status = tw_p2p_accept(listener->p2p, &peer);
+    tw_status_t status = tw_p2p_accept(listener->p2p, &peer);
     pthread_mutex_unlock(&domain->lock);
     return status == TW_OK ? adopt(domain, peer, out) : status;
 }
@@ -152,9 +150,8 @@ static void put_dial_back(tw_net_context_t *context, tw_net_dial_t *dial)
 
 static uint64_t new_number(tw_net_context_t *context)
 {
-    uint64_t number;
     pthread_mutex_lock(&context->lock);
-    number = ++context->last_number;
+    uint64_t number = ++context->last_number;
     pthread_mutex_unlock(&context->lock);
     return number;
 }
@@ -162,9 +159,8 @@ static uint64_t new_number(tw_net_context_t *context)
 static tw_status_t start_dial(tw_net_context_t *context, int dev, uint8_t *handle, tw_net_dial_t **out)
 {
     tw_net_dial_t *dial = calloc(1, sizeof(*dial));
-    tw_status_t status;
     TW_FAIL_IF(!dial, TW_ERR_NO_MEMORY, "net: out of memory for a connection");
-    status = tw_net_domain_take(context, dev, &dial->domain);
+    tw_status_t status = tw_net_domain_take(context, dev, &dial->domain);
     if (status != TW_OK) {
         goto err_dial;
     }

@@ -33,11 +33,10 @@ static void log_devices(const tw_net_devices_t *devices)
 static tw_status_t find_devices_once(const tw_net_options_t *options)
 {
     tw_net_devices_t found = {.n = 0};
-    tw_status_t status;
     if (process_devices.n > 0) {
         return TW_OK;
     }
-    status = tw_net_devices_find(options, &found);
+    tw_status_t status = tw_net_devices_find(options, &found);
     if (status == TW_OK) {
         log_devices(&found);
         process_devices = found;
@@ -48,9 +47,8 @@ static tw_status_t find_devices_once(const tw_net_options_t *options)
 
 const tw_net_devices_t *tw_net_devices_get(void)
 {
-    const tw_net_devices_t *devices;
     pthread_mutex_lock(&process_lock);
-    devices = process_devices.n > 0 ? &process_devices : NULL;
+    const tw_net_devices_t *devices = process_devices.n > 0 ? &process_devices : NULL;
     pthread_mutex_unlock(&process_lock);
     return devices;
 }
@@ -109,11 +107,10 @@ static tw_status_t check_process(void)
 static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_net_context_t *context;
-    tw_status_t status;
     TW_TRY(check_process());
     context = calloc(1, sizeof(*context));
     TW_FAIL_IF(!context, TW_ERR_NO_MEMORY, "net: out of memory");
-    status = tw_net_options_init(&context->options);
+    tw_status_t status = tw_net_options_init(&context->options);
     if (status != TW_OK) {
         free(context);
         return status;
@@ -134,9 +131,8 @@ static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out)
 {
-    tw_status_t status;
     pthread_mutex_lock(&process_lock);
-    status = context_create(traffic_class, out);
+    tw_status_t status = context_create(traffic_class, out);
     pthread_mutex_unlock(&process_lock);
     return status;
 }
@@ -159,9 +155,8 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
 /** Whoever took it is done with it. */
 static void context_put(tw_net_context_t *context)
 {
-    int is_last;
     pthread_mutex_lock(&context->lock);
-    is_last = --context->n_users == 0;
+    int is_last = --context->n_users == 0;
     pthread_mutex_unlock(&context->lock);
     if (is_last) {
         context_free(context);

@@ -107,11 +107,10 @@ static tw_status_t post_buffers(tw_net_request_t *request, const tw_net_buffer_t
 static tw_status_t post_all(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, post_t post,
                             tw_net_request_t **out)
 {
-    tw_net_request_t *request;
     tw_status_t status = TW_IN_PROGRESS;
     TW_TRY(check_buffers(buffers, n));
     pthread_mutex_lock(&comm->domain->lock);
-    request = take_request(comm);
+    tw_net_request_t *request = take_request(comm);
     if (request) {
         status = post_buffers(request, buffers, n, post);
         if (status == TW_OK) {
@@ -212,10 +211,9 @@ tw_status_t tw_net_test(tw_net_request_t *request, int *sizes)
 {
     tw_net_domain_t *domain = request->comm->domain;
     void *events[TW_NET_RECVS_MAX];
-    tw_status_t status;
     pthread_mutex_lock(&domain->lock);
     memcpy(events, request->events, sizeof(events));
-    status = request->is_void ? TW_ERR_CANCELED : test_posted(request);
+    tw_status_t status = request->is_void ? TW_ERR_CANCELED : test_posted(request);
     if (status == TW_IN_PROGRESS) {
         (void)tw_p2p_progress_for(domain->p2p, request->posted[request->n_done]);
         domain->n_turned++;

@@ -96,11 +96,10 @@ static void locks_cleanup(tw_net_domain_t *domain)
 
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain)
 {
-    int error;
     locks_init(domain);
     domain->ends = domain->is_woken = domain->n_turned = domain->n_open = 0;
     domain->is_idle = 1;
-    error = pthread_create(&domain->ticker, NULL, tick, domain);
+    int error = pthread_create(&domain->ticker, NULL, tick, domain);
     if (error != 0) {
         tw_error("net: %s: no thread: %s", domain->device->name, strerror(error));
         locks_cleanup(domain);

@@ -171,13 +171,12 @@ static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *s
 {
     tw_net_buffer_t buffers[TW_NET_RECVS_MAX] = {{0}};
     tw_net_request_t *made = NULL;
-    tw_status_t status;
     (void)mhandles;
     for (int i = 0; i < n && i < TW_NET_RECVS_MAX; i++) {
         buffers[i] = (tw_net_buffer_t){
             .data = data[i], .bytes = sizes[i], .tag = tags[i], .phandle = phandles ? phandles[i] : NULL};
     }
-    status = tw_net_recv(recv_comm, buffers, n, &made);
+    tw_status_t status = tw_net_recv(recv_comm, buffers, n, &made);
     return result_or_null(status, request, made);
 }
 

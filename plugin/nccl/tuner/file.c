@@ -169,13 +169,12 @@ static tw_status_t check_size(const char *path, FILE *stream)
 tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants)
 {
     FILE *stream = fopen(path, "re");
-    tw_status_t status;
 
     if (!stream) {
         tw_error("%s: %s", path, strerror(errno));
         return tw_status_from_errno(errno);
     }
-    status = check_size(path, stream);
+    tw_status_t status = check_size(path, stream);
     status = status == TW_OK ? read_stream(path, stream, constants) : status;
     (void)fclose(stream);
     return status;

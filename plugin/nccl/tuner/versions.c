@@ -11,7 +11,6 @@
 static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context)
 {
     tw_tuner_t *tuner;
-    tw_status_t status;
     tw_nccl_begin(logger);
     TW_FAIL_IF(world == 0 || n_nodes == 0 || n_nodes > world || !context, TW_NCCL_INVALID_ARGUMENT,
                "tuner: %zu ranks on %zu nodes: not a communicator", world, n_nodes);
@@ -19,7 +18,7 @@ static tw_nccl_result_t tuner_create(size_t world, size_t n_nodes, tw_nccl_logge
     TW_FAIL_IF(!tuner, TW_NCCL_SYSTEM_ERROR, "tuner: out of memory");
     tuner->world = world;
     tuner->n_nodes = n_nodes;
-    status = tw_tuner_configure(&tuner->constants, &tuner->explain);
+    tw_status_t status = tw_tuner_configure(&tuner->constants, &tuner->explain);
     if (status != TW_OK) {
         free(tuner);
         return tw_nccl_result(status);
