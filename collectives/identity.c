@@ -1,7 +1,6 @@
 #include "collectives/identity.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 /** A member's message to every other one: the ids that it can take. */

@@ -55,7 +55,6 @@ const char *tw_nearest_name(const char *name, const char *const *candidates, siz
         return NULL;
     }
     for (size_t i = 0; i < n_candidates; i++) {
-
         if (strlen(candidates[i]) >= NAME_BYTES) {
             continue;
         }

@@ -2,7 +2,6 @@
  * quarter of the time on, when the streams have got going, and its answer ends the stream. So nothing that
  * waits in the sender's buffers is counted, nor waited for. And probes: UDP packets that nobody may cut. */
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/tcp.h> /* netinet's has not all of tcp_info */
 #include <poll.h>
 #include <pthread.h>

@@ -1,7 +1,6 @@
 #include "bench/codecs/rig.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define ALIGN_BYTES ((size_t)256)
 

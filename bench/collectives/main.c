@@ -1,8 +1,5 @@
 /* A rank's life, the table from head to foot, and the program, compiled once for each BENCH_OP. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "bench/collectives/bench.h"
 #include "bench/columns.h"

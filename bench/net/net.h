@@ -12,8 +12,6 @@
  *  connection of their own. */
 #pragma once
 
-#include <netinet/in.h>
-
 #include "cluster/cluster.h"
 #include "core/core.h"
 #include "plugin/nccl/abi/net.h"

@@ -1,9 +1,7 @@
 /* The simulator's program. */
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench/columns.h"
 #include "bench/simulate/options.h"

@@ -2,7 +2,6 @@
  * processor is taken by who is there when it is free. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/simulate/events.h"
 #include "bench/simulate/graph.h"

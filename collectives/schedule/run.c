@@ -1,7 +1,6 @@
 #include "collectives/schedule/schedule.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "collectives/schedule/state.h"
 

@@ -2,7 +2,6 @@
 #include "plugin/interpose/registry.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>

@@ -1,8 +1,6 @@
 /** The monitor on ranks other than 0: hears rank 0 alone. */
 #include "transport/monitor/state.h"
 
-#include <string.h>
-
 /** Rank 0 itself is lost, before all have left; should it be alive after all, it judges which of the two
  *  is. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)

@@ -1,7 +1,6 @@
 /** Making an end, letting everything go out, closing a peer. */
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "transport/p2p/state.h"
 

@@ -1,6 +1,5 @@
 /** Sending messages. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "transport/p2p/state.h"
 

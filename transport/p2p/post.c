@@ -1,6 +1,5 @@
 /** Requests as the caller sees them: post, test, cancel. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "transport/p2p/state.h"
 

@@ -1,7 +1,6 @@
 /** Ends of connections. */
 #include <linux/sockios.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>

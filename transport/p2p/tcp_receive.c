@@ -1,6 +1,5 @@
 /** Reading frames: straight to where their data belong. */
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "transport/p2p/tcp.h"

@@ -9,7 +9,6 @@
  *  of either process, and no long queue that both connections share, looks like it.
  *
  *  A peer that does not read may have other things to do, and says nothing then: it is waited for. */
-#include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,5 @@
 /** UCX contexts and workers. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "transport/p2p/state.h"
 #include "transport/p2p/ucx_load.h"

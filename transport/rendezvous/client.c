@@ -1,6 +1,4 @@
 /** The rendezvous as ranks other than 0 see it: try until rank 0 lets us in, then wait for the others. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,7 +1,6 @@
 /* The collnet's variable, and what it takes from the net's. */
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "plugin/nccl/collnet/collnet.h"
 #include "plugin/plugin.h"
@@ -47,7 +46,8 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
     }
     settings->timeout_sec = options.timeout_sec;
     settings->is_open = options.is_nccls;
-    int length = snprintf(settings->token, sizeof(settings->token), "%s", options.is_nccls ? "" : options.token);
+    int length =
+        snprintf(settings->token, sizeof(settings->token), "%s", options.is_nccls ? "" : options.token);
     if (length >= (int)sizeof(settings->token)) {
         tw_error("collnet: TW_JOB_TOKEN: at most %zu characters", sizeof(settings->token) - 1);
         status = TW_ERR_CONFIG;

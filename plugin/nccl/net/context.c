@@ -5,7 +5,6 @@
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "plugin/plugin.h"

@@ -1,5 +1,4 @@
 /* A thread for each device in use that moves on what NCCL has stopped asking for. */
-#include <errno.h>
 #include <string.h>
 #include <time.h>
 
