@@ -44,12 +44,8 @@ static const tw_config_field_t cluster_fields[] = {
      .offset = offsetof(cluster_options_t, note)},
 };
 
-const tw_config_table_t tw_cluster_config_table = {
-    .module = "cluster",
-    .fields = cluster_fields,
-    .n_fields = sizeof(cluster_fields) / sizeof(cluster_fields[0]),
-    .options_bytes = sizeof(cluster_options_t),
-};
+const tw_config_table_t tw_cluster_config_table =
+    TW_CONFIG_TABLE("cluster", cluster_fields, cluster_options_t);
 
 tw_cluster_kind_t tw_cluster_kind(void)
 {

@@ -83,12 +83,7 @@ static const tw_config_field_t fields[] = {
      .choices = gpu_workspaces},
 };
 
-const tw_config_table_t tw_coll_config_table = {
-    .module = "collectives",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_coll_options_t),
-};
+const tw_config_table_t tw_coll_config_table = TW_CONFIG_TABLE("collectives", fields, tw_coll_options_t);
 
 tw_status_t tw_coll_options_read(tw_coll_options_t *options)
 {

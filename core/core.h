@@ -112,6 +112,13 @@ typedef struct tw_config_table {
     size_t options_bytes; /**< sizeof the options struct */
 } tw_config_table_t;
 
+/** A table's initializer. list: an array of fields, itself. */
+#define TW_CONFIG_TABLE(of, list, options_type)                                         \
+    {                                                                                   \
+        .module = (of), .fields = (list), .n_fields = sizeof(list) / sizeof((list)[0]), \
+        .options_bytes = sizeof(options_type)                                           \
+    }
+
 /** Parse `text` as a value of the field, and store it in `options` if it is in the field's range.
  *  TW_ERR_INVALID (silent; tw_config_describe says what is allowed) or TW_ERR_NO_MEMORY; the old value stays
  *  then. */

@@ -29,12 +29,7 @@ static const tw_config_field_t log_fields[] = {
     },
 };
 
-const tw_config_table_t tw_log_config_table = {
-    .module = "log",
-    .fields = log_fields,
-    .n_fields = sizeof(log_fields) / sizeof(log_fields[0]),
-    .options_bytes = sizeof(log_options_t),
-};
+const tw_config_table_t tw_log_config_table = TW_CONFIG_TABLE("log", log_fields, log_options_t);
 
 static void stderr_sink(void *ctx, tw_log_level_t level, const char *file, int line, const char *message);
 

@@ -12,12 +12,7 @@ static const tw_config_field_t fields[] = {
      TW_CONFIG_INT, offsetof(tw_hpz_options_t, check_steps), 0, 1e9, NULL},
 };
 
-const tw_config_table_t tw_hpz_config_table = {
-    .module = "hpz",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_hpz_options_t),
-};
+const tw_config_table_t tw_hpz_config_table = TW_CONFIG_TABLE("hpz", fields, tw_hpz_options_t);
 
 /* ---- creating ------------------------------------------------------------------------------------------ */
 

@@ -114,9 +114,5 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(node_id)},
 };
 
-const tw_config_table_t tw_transport_config_table = {
-    .module = "transport",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_transport_options_t),
-};
+const tw_config_table_t tw_transport_config_table =
+    TW_CONFIG_TABLE("transport", fields, tw_transport_options_t);

@@ -60,12 +60,7 @@ static const tw_config_field_t fields[] = {
     TIME("lossless:decode_message", "15us", decode_message_sec, "A message, beyond its bytes."),
 };
 
-static const tw_config_table_t table = {
-    .module = "collectives/model",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(model_text_t),
-};
+static const tw_config_table_t table = TW_CONFIG_TABLE("collectives/model", fields, model_text_t);
 
 /* ---- from text ----------------------------------------------------------------------------------------- */
 

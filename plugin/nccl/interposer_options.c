@@ -46,12 +46,8 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(redirects)},
 };
 
-const tw_config_table_t tw_interpose_config_table = {
-    .module = "nccl interposer",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_ip_options_t),
-};
+const tw_config_table_t tw_interpose_config_table =
+    TW_CONFIG_TABLE("nccl interposer", fields, tw_ip_options_t);
 
 tw_status_t tw_ip_options_init(tw_ip_options_t *options)
 {

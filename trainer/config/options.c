@@ -334,10 +334,7 @@ static const tw_config_field_t fields[] = {
          "config.json beside them gives family and shape."),
 };
 
-const tw_config_table_t tw_train_options_table = {.module = "trainer",
-                                                  .fields = fields,
-                                                  .n_fields = sizeof(fields) / sizeof(fields[0]),
-                                                  .options_bytes = sizeof(tw_train_options_t)};
+const tw_config_table_t tw_train_options_table = TW_CONFIG_TABLE("trainer", fields, tw_train_options_t);
 
 int tw_train_field_of(const char *key)
 {

@@ -15,12 +15,8 @@ static const tw_config_field_t fields[] = {
      .offset = offsetof(tw_collnet_options_t, codec)},
 };
 
-const tw_config_table_t tw_collnet_config_table = {
-    .module = "nccl collnet",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_collnet_options_t),
-};
+const tw_config_table_t tw_collnet_config_table =
+    TW_CONFIG_TABLE("nccl collnet", fields, tw_collnet_options_t);
 
 static tw_status_t read_codec(tw_collnet_settings_t *settings)
 {

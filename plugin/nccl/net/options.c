@@ -95,12 +95,7 @@ static const tw_config_field_t fields[] = {
      .max = 1e6},
 };
 
-const tw_config_table_t tw_net_config_table = {
-    .module = "nccl net",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_net_options_t),
-};
+const tw_config_table_t tw_net_config_table = TW_CONFIG_TABLE("nccl net", fields, tw_net_options_t);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *nccls_secret;

@@ -37,12 +37,7 @@ static const tw_config_field_t fields[] = {
      .offset = FIELD(explain)},
 };
 
-const tw_config_table_t tw_tuner_config_table = {
-    .module = "tuner",
-    .fields = fields,
-    .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .options_bytes = sizeof(tw_tuner_options_t),
-};
+const tw_config_table_t tw_tuner_config_table = TW_CONFIG_TABLE("tuner", fields, tw_tuner_options_t);
 
 void tw_tuner_constants_init(tw_tuner_constants_t *constants)
 {
