@@ -52,55 +52,45 @@ typedef struct tw_nccl_profiler_socket {
 
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
-/** v7. The plugin owns the strings. */
-typedef struct tw_nccl_net_props_v7 {
-    char *name;
-    char *pci_path; /**< below /sys; NULL: none */
-    uint64_t guid;  /**< equal for ports of one chip */
+/** The first and the last of what all versions have. The plugin owns the strings. */
+#define TW_NCCL_NET_PROPS_FIRST                         \
+    char *name;                                         \
+    char *pci_path; /**< below /sys; NULL: none */      \
+    uint64_t guid;  /**< equal for ports of one chip */ \
     int ptr_support;
-    int speed_mbps;
-    int port;
-    float latency_us; /**< 0: NCCL's own guess */
-    int max_comms;
-    int max_recvs; /**< that one irecv may have */
-    int net_device_type;
+#define TW_NCCL_NET_PROPS_LAST                     \
+    int speed_mbps;                                \
+    int port;                                      \
+    float latency_us; /**< 0: NCCL's own guess */  \
+    int max_comms;                                 \
+    int max_recvs; /**< that one irecv may have */ \
+    int net_device_type;                           \
     int net_device_version;
+
+typedef struct tw_nccl_net_props_v7 {
+    TW_NCCL_NET_PROPS_FIRST
+    TW_NCCL_NET_PROPS_LAST
 } tw_nccl_net_props_v7_t;
 
 /** v8 adds reg_is_global. */
 typedef struct tw_nccl_net_props_v8 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
+    TW_NCCL_NET_PROPS_FIRST
     int reg_is_global; /**< a registration holds for all connections */
-    int speed_mbps;
-    int port;
-    float latency_us;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
+    TW_NCCL_NET_PROPS_LAST
 } tw_nccl_net_props_v8_t;
 
 /** v9, v10 add force_flush, the devices that a merged one stands for, and the largest messages. */
-typedef struct tw_nccl_net_props_v9 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int reg_is_global;
-    int force_flush;
-    int speed_mbps;
-    int port;
-    float latency_us;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
-    int n_devs, devs[4];
-    size_t max_p2p_bytes;
+#define TW_NCCL_NET_PROPS_FROM_V9(most_devs) \
+    TW_NCCL_NET_PROPS_FIRST                  \
+    int reg_is_global;                       \
+    int force_flush;                         \
+    TW_NCCL_NET_PROPS_LAST                   \
+    int n_devs, devs[most_devs];             \
+    size_t max_p2p_bytes;                    \
     size_t max_coll_bytes;
+
+typedef struct tw_nccl_net_props_v9 {
+    TW_NCCL_NET_PROPS_FROM_V9(4)
 } tw_nccl_net_props_v9_t;
 
 /** v11 adds max_multi_request. */
@@ -111,22 +101,7 @@ typedef struct tw_nccl_net_props_v11 {
 
 /** v12 has room for 8 merged devices, and adds the ids of rail and plane. */
 typedef struct tw_nccl_net_props_v12 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int reg_is_global;
-    int force_flush;
-    int speed_mbps;
-    int port;
-    float latency_us;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
-    int n_devs, devs[8];
-    size_t max_p2p_bytes;
-    size_t max_coll_bytes;
+    TW_NCCL_NET_PROPS_FROM_V9(8)
     int max_multi_request;
     int16_t rail_id, plane_id;
 } tw_nccl_net_props_v12_t;
@@ -177,6 +152,13 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
     tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm); \
     tw_nccl_result_t (*connect)(int dev, void *handle, void **send_comm, void **device_handle);
 
+#define TW_NCCL_NET_MESSAGES(size_type)                                                             \
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_type bytes, int tag, void *mhandle, \
+                              void **request);                                                      \
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_type *sizes, int *tags,     \
+                              void **mhandles, void **request);                                     \
+    TW_NCCL_NET_COMPLETION
+
 /** v7 (from 2.19): sizes are ints. */
 typedef struct tw_nccl_net_v7 {
     TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v7_t)
@@ -184,35 +166,34 @@ typedef struct tw_nccl_net_v7 {
     tw_nccl_result_t (*reg_mr)(void *comm, void *data, int bytes, int type, void **mhandle);
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf;
     tw_nccl_net_dereg_t dereg_mr;
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, int bytes, int tag, void *mhandle, void **request);
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                              void **request);
-    TW_NCCL_NET_COMPLETION
+    TW_NCCL_NET_MESSAGES(int)
 } tw_nccl_net_v7_t;
 
 /** v8 (from 2.20): the size of a registration is a size_t. */
 typedef struct tw_nccl_net_v8 {
     TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v8_t)
     TW_NCCL_NET_REGISTRATION
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, int bytes, int tag, void *mhandle, void **request);
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                              void **request);
-    TW_NCCL_NET_COMPLETION
+    TW_NCCL_NET_MESSAGES(int)
 } tw_nccl_net_v8_t;
 
 /** v9 (from 2.24): sizes are size_t, except in test and iflush. */
 typedef struct tw_nccl_net_v9 {
     TW_NCCL_NET_UP_TO_V9(tw_nccl_net_props_v9_t)
     TW_NCCL_NET_REGISTRATION
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
-                              void **request);
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                              void **request);
-    TW_NCCL_NET_COMPLETION
+    TW_NCCL_NET_MESSAGES(size_t)
     tw_nccl_net_make_vdevice_t make_vdevice;
 } tw_nccl_net_v9_t;
 
 /** v10 (from 2.26) adds a profiler's handles, and connect's config with a traffic class. */
+#define TW_NCCL_NET_FROM_V10                                                                     \
+    TW_NCCL_NET_REGISTRATION                                                                     \
+    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle, \
+                              void *phandle, void **request);                                    \
+    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,     \
+                              void **mhandles, void **phandles, void **request);                 \
+    TW_NCCL_NET_COMPLETION                                                                       \
+    tw_nccl_net_make_vdevice_t make_vdevice;
+
 typedef struct tw_nccl_net_v10 {
     const char *name;
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger, tw_nccl_profiler_t profiler);
@@ -221,33 +202,21 @@ typedef struct tw_nccl_net_v10 {
     tw_nccl_result_t (*listen)(int dev, void *handle, void **listen_comm);
     tw_nccl_result_t (*connect)(int dev, tw_nccl_net_config_t *config, void *handle, void **send_comm,
                                 void **device_handle);
-    TW_NCCL_NET_REGISTRATION
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle,
-                              void *phandle, void **request);
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                              void **phandles, void **request);
-    TW_NCCL_NET_COMPLETION
-    tw_nccl_net_make_vdevice_t make_vdevice;
+    TW_NCCL_NET_FROM_V10
 } tw_nccl_net_v10_t;
 
 /** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
-#define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                                   \
-    const char *name;                                                                            \
-    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_net_config_t *config,     \
-                             tw_nccl_logger_t logger, tw_nccl_profiler_t profiler);              \
-    tw_nccl_net_devices_t devices;                                                               \
-    tw_nccl_result_t (*properties)(int dev, properties_t *props);                                \
-    tw_nccl_result_t (*listen)(void *context, int dev, void *handle, void **listen_comm);        \
-    tw_nccl_result_t (*connect)(void *context, int dev, void *handle, void **send_comm,          \
-                                void **device_handle);                                           \
-    TW_NCCL_NET_REGISTRATION                                                                     \
-    tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle, \
-                              void *phandle, void **request);                                    \
-    tw_nccl_result_t (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,     \
-                              void **mhandles, void **phandles, void **request);                 \
-    TW_NCCL_NET_COMPLETION                                                                       \
-    tw_nccl_net_make_vdevice_t make_vdevice;                                                     \
-    tw_nccl_result_t (*finalize)(void *context);                                                 \
+#define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                               \
+    const char *name;                                                                        \
+    tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_net_config_t *config, \
+                             tw_nccl_logger_t logger, tw_nccl_profiler_t profiler);          \
+    tw_nccl_net_devices_t devices;                                                           \
+    tw_nccl_result_t (*properties)(int dev, properties_t *props);                            \
+    tw_nccl_result_t (*listen)(void *context, int dev, void *handle, void **listen_comm);    \
+    tw_nccl_result_t (*connect)(void *context, int dev, void *handle, void **send_comm,      \
+                                void **device_handle);                                       \
+    TW_NCCL_NET_FROM_V10                                                                     \
+    tw_nccl_result_t (*finalize)(void *context);                                             \
     tw_nccl_result_t (*set_net_attr)(void *context, void *attributes);
 
 typedef struct tw_nccl_net_v11 {

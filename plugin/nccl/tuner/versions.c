@@ -99,26 +99,14 @@ extern const tw_nccl_tuner_v5_t ncclTunerPlugin_v5;
 extern const tw_nccl_tuner_v6_t ncclTunerPlugin_v6;
 extern const tw_nccl_tuner_v7_t ncclTunerPlugin_v7;
 
-const tw_nccl_tuner_v2_t ncclTunerPlugin_v2 = {
-    .name = NAME,
-    .init = tuner_create,
-    .get_coll_info = ask_v2,
-    .destroy = tuner_destroy,
-};
+#define UP_TO_V4(ask)                                                                        \
+    {                                                                                        \
+        .name = NAME, .init = tuner_create, .get_coll_info = (ask), .destroy = tuner_destroy \
+    }
 
-const tw_nccl_tuner_v3_t ncclTunerPlugin_v3 = {
-    .name = NAME,
-    .init = tuner_create,
-    .get_coll_info = ask_v3,
-    .destroy = tuner_destroy,
-};
-
-const tw_nccl_tuner_v4_t ncclTunerPlugin_v4 = {
-    .name = NAME,
-    .init = tuner_create,
-    .get_coll_info = ask_v4,
-    .destroy = tuner_destroy,
-};
+const tw_nccl_tuner_v2_t ncclTunerPlugin_v2 = UP_TO_V4(ask_v2);
+const tw_nccl_tuner_v3_t ncclTunerPlugin_v3 = UP_TO_V4(ask_v3);
+const tw_nccl_tuner_v4_t ncclTunerPlugin_v4 = UP_TO_V4(ask_v4);
 
 /* NCCL's own chunks are right for rings and trees over any network: from v6 on get_chunk_bytes is NULL. */
 #define FROM_V5 .name = NAME, .init = tuner_create_v5, .get_coll_info = ask_v4, .finalize = tuner_destroy
