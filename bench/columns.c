@@ -49,12 +49,6 @@ static void print_cell(const bench_column_t *column, const void *value)
     case BENCH_INT64:
         printf(column->format, (long long)*(const int64_t *)value);
         return;
-    case BENCH_SIZE:
-        printf(column->format, (long long)*(const size_t *)value);
-        return;
-    case BENCH_UINT64:
-        printf(column->format, (long long)*(const uint64_t *)value);
-        return;
     case BENCH_DOUBLE:
         print_double(column, *(const double *)value);
         return;
@@ -113,12 +107,6 @@ static void add_cell(const bench_column_t *column, const void *value, tw_json_t 
         return;
     case BENCH_INT64:
         tw_json_add_int(json, column->key, *(const int64_t *)value);
-        return;
-    case BENCH_SIZE:
-        tw_json_add_int(json, column->key, (int64_t) * (const size_t *)value);
-        return;
-    case BENCH_UINT64:
-        tw_json_add_int(json, column->key, (int64_t) * (const uint64_t *)value);
         return;
     case BENCH_DOUBLE:
         tw_json_add_double(json, column->key, *(const double *)value);

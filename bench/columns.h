@@ -13,9 +13,7 @@ typedef enum bench_kind {
     BENCH_STRING, /**< const char * */
     BENCH_TEXT,   /**< char[] */
     BENCH_INT,    /**< int */
-    BENCH_INT64,  /**< int64_t */
-    BENCH_SIZE,   /**< size_t */
-    BENCH_UINT64, /**< uint64_t */
+    BENCH_INT64,  /**< int64_t, uint64_t, size_t */
     BENCH_DOUBLE, /**< double; not finite: "-" in the table, null in JSON */
     BENCH_BOOL,   /**< int: "yes" or "NO" in the table */
     BENCH_MAYBE,  /**< int: as BENCH_BOOL, below 0 not known: "-" and null */

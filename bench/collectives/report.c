@@ -27,7 +27,7 @@ typedef struct {
 
 static const bench_column_t columns[] = {
     {"op", NULL, NULL, BENCH_STRING, AT(op), 0},
-    {"bytes", "bytes", "%10lld", BENCH_SIZE, AT(bytes), 0},
+    {"bytes", "bytes", "%10lld", BENCH_INT64, AT(bytes), 0},
     {"mode", "mode", "%-8s", BENCH_STRING, AT(mode), 0},
     {NULL, "algorithm", "%-18s", BENCH_STRING, AT(algorithm), 0},
     {"algo", NULL, NULL, BENCH_STRING, AT(algo), 0},
@@ -40,7 +40,7 @@ static const bench_column_t columns[] = {
     {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, AT(us_max), 0},
     {"algbw_GBps", "alg GB/s", "%8.3f", BENCH_DOUBLE, AT(algbw), 0},
     {"busbw_GBps", "bus GB/s", "%8.3f", BENCH_DOUBLE, AT(busbw), 0},
-    {"inter_node_bytes", "inter-node", "%11lld", BENCH_UINT64, AT(inter_node_bytes), 0},
+    {"inter_node_bytes", "inter-node", "%11lld", BENCH_INT64, AT(inter_node_bytes), 0},
     {"link_utilization", "link, %", "%7.1f", BENCH_DOUBLE, AT(utilization), 100},
     {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, AT(speedup), 0},
     {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, AT(rel_rmse), 0},

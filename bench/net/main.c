@@ -158,7 +158,7 @@ typedef struct {
 
 static const bench_column_t columns[] = {
     {"peer", "peer", "%12s", BENCH_STRING, CELL(peer), 0},
-    {"bytes", "bytes", "%12lld", BENCH_SIZE, CELL(bytes), 0},
+    {"bytes", "bytes", "%12lld", BENCH_INT64, CELL(bytes), 0},
     {"connections", "connections", "%11lld", BENCH_INT, CELL(connections), 0},
     {"nics", NULL, NULL, BENCH_INT, CELL(n_nics), 0},
     {"link_bps", NULL, NULL, BENCH_DOUBLE, CELL(link_bps), 0},

@@ -70,8 +70,8 @@ typedef struct {
 #define AT(member) offsetof(row_t, member)
 
 static const bench_column_t columns[] = {
-    {"seed", NULL, NULL, BENCH_UINT64, AT(seed), 0},
-    {"run", "run", "%6lld", BENCH_UINT64, AT(run), 0},
+    {"seed", NULL, NULL, BENCH_INT64, AT(seed), 0},
+    {"run", "run", "%6lld", BENCH_INT64, AT(run), 0},
     {"kind", "kind", "%-9s", BENCH_TEXT, AT(kind), 0},
     {"phase", "phase", "%-11s", BENCH_STRING, AT(phase), 0},
     {NULL, "victims", "%-9s", BENCH_TEXT, AT(ranks), 0},
