@@ -27,10 +27,23 @@ static void store_switch(const tw_flag_t *flag, void *options)
     memcpy((char *)options + flag->field.offset, &yes, sizeof(yes));
 }
 
+static void take_item(struct argp_state *state, const tw_flag_t *flag, void *options, const char *item)
+{
+    size_t *n = (void *)((char *)options + flag->field.offset);
+    if (*n == flag->most_items) {
+        argp_error(state, "--%s: more than %zu", flag->field.name, flag->most_items);
+    }
+    flag->take(state, flag, options, item);
+    ++*n;
+}
+
 static void flags_take(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text)
 {
     char allowed[512];
-    if (flag->take) {
+    if (flag->most_items > 0) {
+        memset((char *)options + flag->field.offset, 0, sizeof(size_t));
+        tw_flag_each(state, flag, options, text, take_item);
+    } else if (flag->take) {
         flag->take(state, flag, options, text);
     } else if (flag->field.type == TW_CONFIG_STRING) {
         memcpy((char *)options + flag->field.offset, &text, sizeof(text));

@@ -35,6 +35,9 @@ struct tw_flag {
     /** Takes the text in the place of the field's type, the default's too, which comes first. NULL: the type
      *  does. */
     tw_flag_take_t take;
+    /** Not 0: the text is a list between commas, of which `take` takes an item at a time, at most so many.
+     *  At the field's offset a size_t counts them: those before, while one is taken. */
+    size_t most_items;
 };
 
 typedef struct tw_flags {

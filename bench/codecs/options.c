@@ -88,21 +88,14 @@ static void take_sources(struct argp_state *state, const tw_flag_t *flag, void *
     tw_flag_each(state, flag, ctx, list, add_source);
 }
 
-static void add_type(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
+static void take_type(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     cb_options_t *options = ctx;
     tw_type_t type;
-    if (tw_type_parse(text, &type) != TW_OK || type == TW_TYPE_BYTE || options->n_types == CB_MAX_TYPES) {
-        argp_error(state, "--%s: '%s' is not one of bf16, fp16, fp32, each once", flag->field.name, text);
-    } else {
-        options->types[options->n_types++] = type;
+    if (tw_type_parse(text, &type) != TW_OK || type == TW_TYPE_BYTE) {
+        argp_error(state, "--%s: '%s' is not one of bf16, fp16, fp32", flag->field.name, text);
     }
-}
-
-static void take_types(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((cb_options_t *)ctx)->n_types = 0;
-    tw_flag_each(state, flag, ctx, list, add_type);
+    options->types[options->n_types] = type;
 }
 
 static void codecs_add_op(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
@@ -197,11 +190,12 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_INT, AT(chunk_elems), 1, 1 << 29, NULL}},
     {.field = {"contexts", NULL, "N", "Of the delta, 1: exponent; 2: previous change too (default: both)",
                TW_CONFIG_INT32, AT(contexts), 1, 2, NULL}},
-    {.field = {"types", "bf16", "LIST", "Types of blocks, of bf16, fp16, fp32", TW_CONFIG_STRING, 0, 0, 0,
-               NULL},
+    {.field = {"types", "bf16", "LIST", "Types of blocks, of bf16, fp16, fp32", TW_CONFIG_STRING, AT(n_types),
+               0, 0, NULL},
      .letter = 't',
      .group = 3,
-     .take = take_types},
+     .take = take_type,
+     .most_items = CB_MAX_TYPES},
     {.field = {"ops", NULL, "LIST",
                "Operations of blocks, of encode, decode, decode_add, encode_delta, decode_apply, "
                "reduce_encode, reduce_decode, adamw_encode_delta (default: all)",

@@ -27,23 +27,14 @@ static const char *const op_docs[] = {
     [TW_COLL_ALLTOALL] = "Measures the plain and the quantized all-to-all.",
 };
 
-static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+static void coll_take_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
-    tw_bench_options_t *options = ctx;
     size_t bytes;
     if (tw_parse_bytes(item, &bytes) != TW_OK || bytes == 0) {
         argp_error(state, "--%s: '%s' is not a size such as 65536, 64K or 1M", flag->field.name, item);
-    } else if (options->n_sizes == TW_BENCH_MAX_SIZES) {
-        argp_error(state, "--%s: more than %d sizes", flag->field.name, TW_BENCH_MAX_SIZES);
-    } else {
-        options->sizes[options->n_sizes++] = bytes;
     }
-}
-
-static void coll_take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((tw_bench_options_t *)ctx)->n_sizes = 0;
-    tw_flag_each(state, flag, ctx, list, add_size);
+    tw_bench_options_t *options = ctx;
+    options->sizes[options->n_sizes] = bytes;
 }
 
 /** Return 1 if messages of the codec stand for themselves, so that collectives take it. */
@@ -52,7 +43,7 @@ static int is_mode(tw_quant_kind_t kind)
     return tw_quant_row_get(kind)->form != TW_QUANT_CHANGE;
 }
 
-static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+static void take_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     tw_bench_options_t *options = ctx;
     const char *names[TW_QUANT_KINDS];
@@ -67,16 +58,9 @@ static void add_mode(struct argp_state *state, const tw_flag_t *flag, void *ctx,
     for (size_t i = 0; i < options->n_modes; i++) {
         if (options->modes[i] == mode) {
             argp_error(state, "--%s: %s twice", flag->field.name, item);
-            return;
         }
     }
-    options->modes[options->n_modes++] = mode;
-}
-
-static void take_modes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((tw_bench_options_t *)ctx)->n_modes = 0;
-    tw_flag_each(state, flag, ctx, list, add_mode);
+    options->modes[options->n_modes] = mode;
 }
 
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index)
@@ -161,16 +145,18 @@ static const tw_flag_t flag_list[] = {
      .letter = 'l',
      .take = take_link},
     {.field = {"sizes", "64K,1M,16M,64M", "LIST", "Bytes of the whole tensors in their source type",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
+               TW_CONFIG_STRING, AT(n_sizes), 0, 0, NULL},
      .letter = 's',
      .group = 2,
-     .take = coll_take_sizes},
+     .take = coll_take_size,
+     .most_items = TW_BENCH_MAX_SIZES},
     {.field = {"modes", NULL, "LIST",
                "Codecs, of plain, int8, int4, int2, fp8, lossless (default: all that sum; with --device cuda "
                "all but lossless)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
+               TW_CONFIG_STRING, AT(n_modes), 0, 0, NULL},
      .letter = 'm',
-     .take = take_modes},
+     .take = take_mode,
+     .most_items = TW_QUANT_KINDS},
     {.field = {"algo", "auto", "NAME",
                "Algorithm, for the modes that have one of this name; auto: by the cost model",
                TW_CONFIG_STRING, 0, 0, 0, NULL},

@@ -24,12 +24,12 @@ extern const tw_nccl_net_v12_t ncclNetPlugin_v12;
 typedef struct options {
     size_t sizes[SIZES_MAX];
     int connections[SIZES_MAX];
-    int n_sizes, n_connections, n_nics;
+    size_t n_sizes, n_connections, n_peers;
+    int n_nics;
     int32_t ipv6;
     double link_bps, seconds;
     int n_rounds;
     const char *peers[PEERS_MAX];
-    int n_peers;
     const char *json, *nccl;
 } options_t;
 
@@ -37,62 +37,39 @@ static const char doc[] = "Latency and bandwidth of the NCCL net plugin between 
                           "box, called as NCCL calls it, beside "
                           "one TCP stream (iperf3) of the same link, and NCCL's own sockets.";
 
-static void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+static void net_take_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     options_t *options = ctx;
-    if (options->n_sizes == SIZES_MAX) {
-        argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
-    }
-    options->sizes[options->n_sizes++] = tw_flag_bytes(state, flag, item, 1, TW_NCCL_MESSAGE_BYTES);
+    options->sizes[options->n_sizes] = tw_flag_bytes(state, flag, item, 1, TW_NCCL_MESSAGE_BYTES);
 }
 
-static void net_take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((options_t *)ctx)->n_sizes = 0;
-    tw_flag_each(state, flag, ctx, list, add_size);
-}
-
-static void add_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+static void take_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     options_t *options = ctx;
-    if (options->n_connections == SIZES_MAX) {
-        argp_error(state, "--%s: more than %d", flag->field.name, SIZES_MAX);
-    }
-    options->connections[options->n_connections++] =
+    options->connections[options->n_connections] =
         (int)tw_flag_int(state, flag, item, 1, NET_CONNECTIONS_MAX);
 }
 
-static void take_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((options_t *)ctx)->n_connections = 0;
-    tw_flag_each(state, flag, ctx, list, add_connections);
-}
-
-static void add_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
+static void take_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     static const char *const names[] = {NCCL_SOCKET, SEALED, THINWIRE};
     options_t *options = ctx;
-    if (options->n_peers == PEERS_MAX) {
-        argp_error(state, "--%s: more than %d", flag->field.name, PEERS_MAX);
-    }
-    options->peers[options->n_peers++] = names[tw_flag_choice(state, flag, item, names, 3)];
-}
-
-static void take_peers(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
-{
-    ((options_t *)ctx)->n_peers = 0;
-    tw_flag_each(state, flag, ctx, list, add_peer);
+    options->peers[options->n_peers] = names[tw_flag_choice(state, flag, item, names, 3)];
 }
 
 #define AT(member) offsetof(options_t, member)
 
 static const tw_flag_t flag_list[] = {
-    {.field = {"sizes", "8,4K,64K,512K,4M,64M", "LIST", "Message sizes", TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {.field = {"sizes", "8,4K,64K,512K,4M,64M", "LIST", "Message sizes", TW_CONFIG_STRING, AT(n_sizes), 0, 0,
+               NULL},
      .letter = 's',
-     .take = net_take_sizes},
-    {.field = {"connections", "1,4", "LIST", "Connections in use at a time", TW_CONFIG_STRING, 0, 0, 0, NULL},
+     .take = net_take_size,
+     .most_items = SIZES_MAX},
+    {.field = {"connections", "1,4", "LIST", "Connections in use at a time", TW_CONFIG_STRING,
+               AT(n_connections), 0, 0, NULL},
      .letter = 'c',
-     .take = take_connections},
+     .take = take_connections,
+     .most_items = SIZES_MAX},
     {.field = {"nics", "1", "N", "Interfaces of each node", TW_CONFIG_INT32, AT(n_nics), 1,
                TW_CLUSTER_MAX_NICS, NULL}},
     {.field = {"ipv6", NULL, NULL, "Nodes have IPv6 addresses alone", TW_CONFIG_BOOL, AT(ipv6), 0, 0, NULL}},
@@ -109,8 +86,9 @@ static const tw_flag_t flag_list[] = {
     {.field = {"peer", NULL, "LIST",
                "In turn with ours, measure others: nccl-socket (NCCL's own sockets), sealed (ours with "
                "TW_NET_ENCRYPT=y), thinwire (ours once more: what differs then is noise)",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .take = take_peers},
+               TW_CONFIG_STRING, AT(n_peers), 0, 0, NULL},
+     .take = take_peer,
+     .most_items = PEERS_MAX},
     {.field = {"nccl", NULL, "FILE", "NCCL's library (default: libnccl.so.2, where the loader finds it)",
                TW_CONFIG_STRING, AT(nccl), 0, 0, NULL}},
     {.field = {"json", NULL, "FILE", "Append a line of JSON for each line", TW_CONFIG_STRING, AT(json), 0, 0,
@@ -315,11 +293,11 @@ static tw_status_t measure_all(run_t *run)
 {
     const options_t *options = run->options;
     tw_status_t status = TW_OK;
-    for (int c = 0; c < options->n_connections && !status; c++) {
+    for (size_t c = 0; c < options->n_connections && !status; c++) {
         for (int i = 0; i < run->n_transports && !status; i++) {
             status = net_end_connect(&run->transports[i].end, options->connections[c]);
         }
-        for (int s = 0; s < 2 * options->n_sizes && !status; s++) {
+        for (size_t s = 0; s < 2 * options->n_sizes && !status; s++) {
             status = measure_line(run, options->sizes[s / 2], options->connections[c], s % 2);
         }
         for (int i = 0; i < run->n_transports; i++) {
@@ -393,7 +371,7 @@ static tw_status_t open_transports(run_t *run)
     run->transports[0].name = THINWIRE;
     TW_TRY(net_end_init(&run->transports[0].end, &ncclNetPlugin_v12, NULL));
     run->n_transports = 1;
-    for (int i = 0; i < options->n_peers; i++) {
+    for (size_t i = 0; i < options->n_peers; i++) {
         TW_TRY(open_peer(run, options->peers[i]));
     }
     return TW_OK;

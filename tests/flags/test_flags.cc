@@ -21,7 +21,8 @@ struct Options {
     double params, link, lr;
     size_t bytes;
     const char *json;
-    std::string sizes, words, checked;
+    std::string sizes, words, checked, items;
+    size_t n_items;
 };
 
 void add_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
@@ -36,6 +37,12 @@ void take_sizes(struct argp_state *state, const tw_flag_t *flag, void *ctx, cons
 {
     static_cast<Options *>(ctx)->sizes.clear();
     tw_flag_each(state, flag, ctx, list, add_size);
+}
+
+void take_item(struct argp_state *, const tw_flag_t *, void *ctx, const char *item)
+{
+    Options *options = static_cast<Options *>(ctx);
+    options->items = (options->n_items > 0 ? options->items + "+" : "") + item;
 }
 
 void take_words(void *ctx, char **words, int n)
@@ -95,6 +102,11 @@ const tw_flag_t flag_list[] = {
      2,
      nullptr},
     {{"sizes", "8,4K", "LIST", "Sizes", TW_CONFIG_STRING, 0, 0, 0, nullptr}, 's', 2, take_sizes},
+    {{"items", "a,b", "LIST", "Items", TW_CONFIG_STRING, offsetof(Options, n_items), 0, 0, nullptr},
+     0,
+     2,
+     take_item,
+     3},
     {{"child", "-1", "FD", nullptr, TW_CONFIG_INT32, offsetof(Options, n_words), -1, 9, nullptr},
      0,
      0,
@@ -136,14 +148,16 @@ TEST(Flags, Defaults)
     EXPECT_EQ(options.json, nullptr);
     EXPECT_EQ(options.sizes, "<8><4K>");
     EXPECT_EQ(options.checked, "<8><4K>");
+    EXPECT_EQ(options.items, "a+b");
+    EXPECT_EQ(options.n_items, 2u);
     EXPECT_EQ(options.n_words, -1);
 }
 
 TEST(Flags, Given)
 {
-    const Options options =
-        read({"-n", "64", "--steps=9000000000", "--params", "7.5G", "-lnone", "--lr=0", "--bytes=1M",
-              "--device", "cuda", "-v", "--json", "a b", "--sizes=9", "-s", "1,2,3", "--child=3"});
+    const Options options = read({"-n", "64", "--steps=9000000000", "--params", "7.5G", "-lnone", "--lr=0",
+                                  "--bytes=1M", "--device", "cuda", "-v", "--json", "a b", "--sizes=9", "-s",
+                                  "1,2,3", "--items=c", "--items=d,e,f", "--child=3"});
     EXPECT_EQ(options.nodes, 64);
     EXPECT_EQ(options.steps, 9000000000);
     EXPECT_EQ(options.params, 7.5e9);
@@ -154,6 +168,8 @@ TEST(Flags, Given)
     EXPECT_EQ(options.verbose, 1);
     EXPECT_STREQ(options.json, "a b");
     EXPECT_EQ(options.checked, "<1><2><3>");
+    EXPECT_EQ(options.items, "d+e+f");
+    EXPECT_EQ(options.n_items, 3u);
     EXPECT_EQ(options.n_words, 3);
 }
 
@@ -173,6 +189,7 @@ TEST(Flags, Refused)
     expect_refused({"--device=gpu"}, "--device: 'gpu' is not one of host, cuda");
     expect_refused({"--link=1"}, "--link: '1' is not a rate from 1mbit on");
     expect_refused({"--sizes=1,,2"}, "--sizes: an empty one");
+    expect_refused({"--items=1,2,3,4"}, "--items: more than 3");
     expect_refused({"--verbose=1"}, "doesn't allow an argument");
     expect_refused({"--nodes=7", "--steps=7"}, "7 nodes and 7 steps");
     expect_refused({"what"}, "what is 'what'\\?");
