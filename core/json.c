@@ -80,10 +80,8 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     if (!json) {
         return TW_ERR_NO_MEMORY;
     }
-    if (json->status != TW_OK) {
-        tw_error("json: cannot write a line: %s", tw_status_string(json->status));
-        return json->status;
-    }
+    TW_FAIL_IF(json->status != TW_OK, json->status, "json: cannot write a line: %s",
+               tw_status_string(json->status));
     char *text = json_dumps(json->object, JSON_FLAGS);
     if (!text) {
         return TW_ERR_NO_MEMORY;

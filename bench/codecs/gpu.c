@@ -88,9 +88,7 @@ static tw_status_t gpu_time(gpu_t *gpu, tw_status_t (*run)(gpu_t *, size_t), dou
     if (exec) {
         cudaGraphExecDestroy(exec);
     }
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(status);
     *median = tw_median(samples, n);
     return TW_OK;
 }

@@ -100,8 +100,7 @@ static tw_status_t read_raw(const char *path, void **values, size_t *n)
         status = cb_alloc((size_t)bytes, values);
     }
     if (status == TW_OK && fread(*values, 2, *n, file) != *n) {
-        tw_error("bench: %s: could not be read", path);
-        status = TW_ERR_IO;
+        status = tw_fail(TW_ERR_IO, "bench: %s: could not be read", path);
     }
     if (file) {
         fclose(file);

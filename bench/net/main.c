@@ -279,9 +279,7 @@ static tw_status_t measure_line(run_t *run, size_t bytes, int connections, int b
             status = measure_once(run, &run->transports[whose_turn(round, k, n)], round);
         }
     }
-    if (status) {
-        return status;
-    }
+    TW_TRY(status);
     take_medians(run);
     for (int i = 0; i < n; i++) {
         net_report(run, &run->transports[i]);

@@ -202,12 +202,9 @@ static tw_status_t net_measure_measure(net_end_t *end, lane_t *lanes, net_row_t 
 {
     const int n = count_messages(row, seconds, link_bps);
     lane_t *out = lanes, *in = lanes + row->connections;
-    tw_status_t status = lane_reserve(out, 1);
-    status = status ? status : lane_reserve(in, 1);
-    status = status ? status : measure_latency(end, out, in, count_trips(n), &row->latency_us);
-    if (status) {
-        return status;
-    }
+    TW_TRY(lane_reserve(out, 1));
+    TW_TRY(lane_reserve(in, 1));
+    TW_TRY(measure_latency(end, out, in, count_trips(n), &row->latency_us));
     if (row->both_ways) {
         return measure_bandwidth(end, lanes, 2 * row->connections, n, row);
     }

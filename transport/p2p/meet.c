@@ -23,8 +23,9 @@ typedef struct handle {
     char magic[MAGIC_BYTES];
     uint32_t port;
     uint8_t address[16];
-    uint8_t secret[SECRET_BYTES]; /**< who has the handle has it; with a token it tells listeners apart */
-    char version[VERSION_BYTES];  /**< Thinwire's, filled up with 0; the first ones left it empty */
+    uint8_t secret
+        [SECRET_BYTES]; /**< the key of whoever has the handle; with a token it only tells listeners apart */
+    char version[VERSION_BYTES]; /**< Thinwire's, filled up with 0; the first ones left it empty */
 } handle_t;
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
@@ -50,7 +51,7 @@ struct tw_p2p_dial {
     tw_token_key_t key;
     tw_handshake_t handshake;
     tw_status_t status; /**< TW_OK: its peer can be taken */
-    uint64_t retry_ns;  /**< not 0: it is to be begun again then */
+    uint64_t retry_ns;  /**< when to begin it again; 0: it is under way */
 };
 
 static unsigned meetings_progress(tw_p2p_t *p2p);
@@ -175,10 +176,8 @@ tw_status_t tw_p2p_accept(tw_p2p_listener_t *listener, tw_p2p_peer_t **out)
             return TW_OK;
         }
     }
-    if (listener->error) {
-        tw_error("%s: cannot take a connection: %s", listener->p2p->name, strerror(listener->error));
-        return tw_status_from_errno(listener->error);
-    }
+    TW_FAIL_IF(listener->error, tw_status_from_errno(listener->error), "%s: cannot take a connection: %s",
+               listener->p2p->name, strerror(listener->error));
     return TW_IN_PROGRESS;
 }
 
@@ -276,14 +275,14 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
     return TW_OK;
 }
 
-/** This end was stopped, or had other things to do, for longer than who listens waits for a stranger. */
+/** 1: this end was stopped, or busy, for longer than the listener waits for a stranger. */
 static int was_late(const tw_handshake_t *handshake)
 {
     const tw_p2p_t *p2p = handshake->p2p;
     return tw_time_ns() - handshake->hello_ns > (uint64_t)(p2p->params.timeout_sec * 1e9);
 }
 
-/** An end that does not believe this one sends it away without a word. */
+/** TW_ERR_AUTH where the other end closed without a word: it does so when the proof is wrong. */
 static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t status)
 {
     const int is_told = handshake->stage == TW_HANDSHAKE_TELLING && !was_late(handshake);

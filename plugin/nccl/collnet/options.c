@@ -37,9 +37,7 @@ static tw_status_t read_net(tw_collnet_settings_t *settings)
 {
     tw_net_options_t options;
     tw_status_t status = tw_net_options_init(&options);
-    if (status != TW_OK) {
-        return status;
-    }
+    TW_TRY(status);
     settings->timeout_sec = options.timeout_sec;
     settings->is_open = options.is_nccls;
     int length =

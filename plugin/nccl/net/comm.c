@@ -187,16 +187,12 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
                            tw_net_comm_t **out)
 {
     tw_net_dial_t *dial = take_dial(context, handle);
-    tw_status_t status = TW_OK;
     tw_p2p_peer_t *peer;
     if (!dial) {
-        status = start_dial(context, dev, handle, &dial);
-    }
-    if (status != TW_OK) {
-        return status;
+        TW_TRY(start_dial(context, dev, handle, &dial));
     }
     pthread_mutex_lock(&dial->domain->lock);
-    status = tw_p2p_dial_test(dial->p2p, &peer);
+    tw_status_t status = tw_p2p_dial_test(dial->p2p, &peer);
     pthread_mutex_unlock(&dial->domain->lock);
     if (status == TW_IN_PROGRESS) {
         put_dial_back(context, dial);

@@ -150,9 +150,7 @@ static tw_status_t test_posted(tw_net_request_t *request)
             return status;
         }
         request->n_done++;
-        if (status != TW_OK) {
-            return status;
-        }
+        TW_TRY(status);
     }
     return TW_OK;
 }

@@ -170,10 +170,7 @@ tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants
 {
     FILE *stream = fopen(path, "re");
 
-    if (!stream) {
-        tw_error("%s: %s", path, strerror(errno));
-        return tw_status_from_errno(errno);
-    }
+    TW_FAIL_IF(!stream, tw_status_from_errno(errno), "%s: %s", path, strerror(errno));
     tw_status_t status = check_size(path, stream);
     status = status == TW_OK ? read_stream(path, stream, constants) : status;
     (void)fclose(stream);
