@@ -9,7 +9,7 @@
 /* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
  * this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
-#define HASHED 6 /* segments at a time: XXH3 is slow to begin with more than 240 bytes */
+#define HASHED 6 /* segments that are hashed at a time: for more than 240 bytes XXH3 takes long to begin */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
@@ -249,7 +249,7 @@ typedef struct segment_shape {
     codec_fields_t codec;
 } segment_shape_t;
 
-/** In place: a copy would wait for what has just been written piece by piece. */
+/** Fill in `shape` where it is: a copy of it would wait for the writes of its members. */
 static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment,
                              segment_shape_t *shape)
 {

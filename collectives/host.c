@@ -95,8 +95,8 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
     return tw_qop_emit(run->op, &work);
 }
 
-/** What is given to an owner is not encoded before its message of two chunks ago has been sent: one on the
- *  way and one that follows are enough, and encoding more would keep the processor from the messages. */
+/** Convert a cell. A chunk for an owner is encoded only after the owner's message of two chunks ago has been
+ *  sent: encoding more ahead would keep the processor from the messages. */
 static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
@@ -174,7 +174,7 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
     return tw_work_reduce(run->sched, &sum);
 }
 
-/** 1: a sum that is as it was. */
+/** 1: the sum has one input, which is not changed. */
 static int is_single(const tw_host_run_t *run, const tw_op_t *op)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
@@ -195,7 +195,7 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
     const tw_host_cell_t *to = host_make_room(run, op, c);
     tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && run->request->aliased && run->flows->of == TW_FLOWS_WHOLES;
-    for (int r = 0; waits && r < run->topo->world; r++) { /* for what is sent of `in`, which is `out` */
+    for (int r = 0; waits && r < run->topo->world; r++) { /* `in` is `out`: first it has to be sent */
         tw_sched_after(run->sched, task, run->shards[r].read[c]);
     }
     wrote(run, op, c, task);
@@ -222,7 +222,7 @@ static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, 
 typedef struct row {
     int first, end; /**< ops of a message, and of the sums that it sends */
     size_t n_elems;
-    int in_buffer; /**< some of it is added up here, or will be; else it is in the tensors */
+    int in_buffer; /**< a part of it is, or will be, a sum of this rank; 0: it is in the tensors */
 } row_t;
 
 /** The ops from `first` on that a message is of; none, if that op is of none. */

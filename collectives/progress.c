@@ -5,7 +5,7 @@
 #include <sys/queue.h>
 #include <time.h>
 
-#define SLEEP_SEC 1.0 /* at most, without a look */
+#define SLEEP_SEC 1.0 /* longest sleep between two looks */
 
 /** A call for the thread to make. It is in the storage of the caller, who waits until it is done. */
 typedef struct command {

@@ -6,7 +6,7 @@
 #include "collectives/shared.h"
 
 #define NS_PER_SEC 1000000000u
-#define SLEEP_SEC 0.5      /* at most, without a look */
+#define SLEEP_SEC 0.5      /* longest sleep between two looks */
 #define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
 #define SPIN_NS 200000     /* without a transport: how long a wait looks again at once */
 #define NAP_NS 50000       /* and then how often */
@@ -49,8 +49,8 @@ static void request_finish(tw_coll_request_t *request, tw_status_t status)
     tw_progress_unlock(coll->progress);
 }
 
-/** The other ranks cannot end an operation that has failed here and are told, by giving the job up, unless
- *  the transport has told them or they are as late themselves. */
+/** An operation that has failed here cannot end on the other ranks. They are told, by giving the job up,
+ *  unless the transport has told them, or nothing has moved on them, either. */
 static void request_give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
@@ -225,7 +225,7 @@ void tw_coll_patient_set(tw_coll_t *coll)
     __atomic_store_n(&coll->is_patient, 1, __ATOMIC_RELAXED);
 }
 
-/** Whoever looks while he waits: 1 if nothing has moved for too long, with somebody looking all the while. */
+/** Returns 1 if nothing has moved for too long while somebody was looking all the time. */
 static int is_overdue(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
@@ -236,7 +236,7 @@ static int is_overdue(tw_coll_t *coll, int moved)
     return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
-/** Whatever comes behind a patient operation is as late as that. */
+/** Returns 1 if a patient operation is in flight: those behind it may be as late as it is. */
 static int has_patient(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request;
@@ -249,7 +249,7 @@ static int has_patient(const tw_coll_t *coll)
     return __atomic_load_n(&coll->is_patient, __ATOMIC_RELAXED);
 }
 
-/** Once: who waits without a limit may be waiting for something that hangs. */
+/** Warn once: what a patient operation waits for may hang. */
 static void say_waiting(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -289,8 +289,8 @@ static tw_status_t time_out(void *arg)
     return request_fail(coll, TW_ERR_TIMEOUT);
 }
 
-/** One look at everything, whosever it is: the transport moves its communicators. *moved: 1 if anything
- *  happened. */
+/** Look once at all that is in flight, also of other communicators: the transport moves them. *moved: 1 if
+ *  anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
@@ -322,7 +322,7 @@ static double sleep_sec(const tw_coll_t *coll)
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
-/** Until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
+/** Sleep until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
  *  somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
@@ -391,8 +391,8 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-/** An operation that this rank cannot post is one that the others wait for: they are told in place of the
- *  arguments. It counts as an operation, so that ranks that all fail alike can go on. */
+/** This rank cannot post an operation that the others wait for: tell them, in place of its arguments. It
+ *  counts as an operation, so that ranks that all fail alike can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
     if (!tw_check_is_on(coll)) {

@@ -4,7 +4,7 @@
 #include "bench/collectives/bench.h"
 #include "bench/columns.h"
 
-/* Of measured operations, over all sizes. */
+/* Most seconds of measured operations, over all sizes. */
 #define BUDGET_SEC 60.0
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */

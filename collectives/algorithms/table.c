@@ -1,7 +1,7 @@
 /** The table of algorithms. */
 #include "collectives/algorithms/algorithm.h"
 
-/* Flows of those that have a lossless row, too. */
+/* Flows of algorithms that have a plain row and a lossless one. */
 #define TORUS_2D .reduce = tw_flow_reduce_torus2, .spread = tw_flow_spread_torus2, .in_order = 1
 #define TORUS_3D .reduce = tw_flow_reduce_torus3, .spread = tw_flow_spread_torus3, .in_order = 1
 #define DOUBLE_TREE                                                                        \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST_TICK (-1) /**< until it is known which one that is */
+#define LAST_TICK (-1) /**< stands for the last tick until that is known */
 
 /** A value of an owner's chunk that this rank has. */
 typedef struct value {
@@ -17,16 +17,15 @@ typedef struct value {
 /** What every rank computes alike about one operation of a flow. */
 typedef struct note {
     int tick;
-    int is_sum; /**< it is one, or moves one */
+    int is_sum; /**< it makes a sum, or moves one */
 } note_t;
 
-/** What this rank does of a flow. If each move takes a tick, and what is computed between two of them:
- *  `tick` is when it is. What is sent of the own contributions is ready in tick 0. The same on all
- *  ranks. */
+/** What this rank does of a flow. `tick`: when, the same on all ranks: a move is in the tick after its input is
+ *  there, a sum in that in which its inputs are. What is sent of own contributions is ready in tick 0. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< of a move */
-    int is_sum; /**< of what is a sum; else of one rank's contribution */
+    int is_sum; /**< a move: of a sum; 0: of one rank's contribution */
     const tw_value_t *inputs;
     int n_inputs, n_partial; /**< so many are sums that have travelled */
     int is_last;             /**< a sum that is the result */

@@ -17,7 +17,7 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
     return n_codecs > 0 && n_losing == 0;
 }
 
-/** Elements in which every piece but a segment's last is counted: whole frames of both codecs. */
+/** Every piece but a segment's last has a multiple of so many elements: whole frames of both codecs. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
     int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
@@ -189,7 +189,7 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
         find_codecs(grid, args);
     }
     for (int r = 0; r < grid->n_shards && status == TW_OK; r++) {
-        if (r == world) { /* from here on, in dst */
+        if (r == world) { /* the shards from here on are in dst */
             memset(cut.offsets, 0, args->n_segments * sizeof(*cut.offsets));
         }
         status = cut_shard(&cut, r);

@@ -5,7 +5,7 @@
 
 #include "quant/quant.h"
 
-#define SUM_ELEMS 2048 /* of an fp32 sum on the stack: stays in the first-level cache */
+#define SUM_ELEMS 2048 /* elements of a sum in fp32 on the stack: it stays in the first-level cache */
 
 /* ---- copy ---------------------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/** A computation that uses the spans' buffers. */
+/** Emit a computation, and note that it uses the spans' buffers. */
 static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, const tw_span_t *spans,
                       size_t n_spans, tw_span_t to)
 {

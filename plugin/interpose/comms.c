@@ -145,7 +145,7 @@ static ncclResult_t settle_on(tw_ip_comm_t *comm, tw_coll_t *coll)
     return ncclSuccess;
 }
 
-/** Verdicts that all ranks have come to are no errors. */
+/** A verdict that all ranks have come to is no error: NCCL then does the calls. */
 static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
 {
     if (status == TW_ERR_UNSUPPORTED || status == TW_ERR_MISMATCH) {
@@ -157,7 +157,7 @@ static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
     return comm->error;
 }
 
-/** Over the communicator itself: all ranks have the interposer. */
+/** Make our communicator over NCCL's own, as all ranks have the interposer. */
 static ncclResult_t meet(tw_ip_comm_t *comm)
 {
     const tw_coll_nccl_params_t params = {
@@ -193,7 +193,7 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
     return ncclSuccess;
 }
 
-/** One that was expected of `parent`, or has become `nccl`, out of the list; NULL: none. */
+/** Take one out of the list that was expected of `parent`, or has become `nccl`; NULL: there is none. */
 static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 {
     expected_t *one;
@@ -214,7 +214,7 @@ void tw_ip_comm_arrived(ncclComm_t nccl)
     expected_t *one = take_expected(nccl, nccl);
     while (one) {
         ncclComm_t made = __atomic_load_n(one->out, __ATOMIC_ACQUIRE);
-        if (made) { /* else it was not made after all, or this rank is in none */
+        if (made) { /* else it was not made, or without this rank */
             tw_ip_comm_made(made, one->meeting);
         }
         free(one);
@@ -235,8 +235,8 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
     return meeting;
 }
 
-/** Of one that was not seen being made the other ranks know that this one has not registered; unless it is
- *  one of those that are expected, and the job has moved the handle before anything has told. */
+/** Ask whether all ranks have the interposer. Without a meeting this rank has not registered, which the
+ *  others know; unless NCCL still makes communicators in the background, of which this may be one. */
 static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 {
     tw_ip_meeting_t *meeting = find_meeting(comm->nccl);

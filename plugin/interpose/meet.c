@@ -179,7 +179,7 @@ static uint64_t own_process(void)
     return own;
 }
 
-/** Whoever came by the library in another way sees other communicators being made. */
+/** Hash what must be the same on all ranks; a redirected process sees other communicators being made. */
 static uint64_t own_terms(int is_redirected)
 {
     char text[96];
@@ -224,7 +224,7 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
         return ncclSystemError;
     }
     meeting_decide(meeting, TW_IP_ABSENT);
-    meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* or NCCL's to refuse */
+    meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* one rank, or NCCL refuses it */
     if (meeting->is_alone) {
         return ncclSuccess;
     }
@@ -276,7 +276,7 @@ static int find_host(const char *host, uint8_t address[16])
     return 1;
 }
 
-/** The same on all ranks; rank 0 takes the first port that is free, the others try all of them. */
+/** The try-th port, the same on all ranks: rank 0 takes the first free one, the others try all. */
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
@@ -296,7 +296,7 @@ static tw_status_t open_job_registry(const tw_ip_place_t *place)
     return status;
 }
 
-/** Rank 0 may come later. */
+/** Register with rank 0, which may open the registry later. */
 static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};

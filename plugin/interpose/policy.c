@@ -155,7 +155,7 @@ static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
     return (int)call->op < (int)ncclNumOps ? TW_IP_REDUCTION : TW_IP_SCALAR;
 }
 
-/** The size at which NCCL's sizes end: what does not fit is not ours to refuse. */
+/** Bytes of a call over all ranks. 0: they do not fit a size_t; NCCL is to refuse that, not we. */
 static int whole_bytes(const tw_ip_call_t *call, int world, size_t elem_bytes, size_t *bytes)
 {
     size_t n = call->kind == TW_IP_ALLREDUCE ? 1 : (size_t)world;

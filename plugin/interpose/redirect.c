@@ -83,7 +83,7 @@ static int object_has(const object_t *object, uintptr_t at)
     return at >= object->first && at < object->end;
 }
 
-/** What points at NCCL's function, or, where the linker looks calls up one by one, will. */
+/** Note a place that points at one of NCCL's functions; or will, as the linker looks calls up one by one. */
 static void scan_relocation(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
 {
     unsigned long type = ELF64_R_TYPE(relocation->r_info);
@@ -305,7 +305,7 @@ static int redirect(void)
     return is_refused ? -1 : (int)scan.places.n;
 }
 
-/** The first time, ranks of communicators that NCCL has begun to make have to meet in another way. */
+/** Redirect. The first time, ranks of communicators that were begun before have to meet in another way. */
 static int redirect_and_meet(void)
 {
     int was_on = is_on, n = redirect();

@@ -17,7 +17,7 @@
 #define CLIENTS_MAX 1024
 #define PAUSE_MS 50
 #define DEAF_SEC 0.1
-#define TALK_SEC 10.0 /**< that a connection may take to ask its question */
+#define TALK_SEC 10.0 /**< how long a connection may take to ask its question */
 #define WORLD_MAX (1u << 20)
 
 typedef struct meeting {
@@ -94,10 +94,10 @@ static int compare_processes(const void *a, const void *b)
     return first->process < second->process ? -1 : first->process > second->process;
 }
 
-/** 1, and decided: two ranks are one process. */
+/** 1 if two ranks are one process: that decides the meeting. */
 static int shares_process(meeting_t *m)
 {
-    tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *)); /* too little memory: said to share */
+    tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *)); /* no memory: as if they shared */
     char said[TW_IP_SAID_BYTES] = "out of memory";
     int shares = !sorted;
     for (uint32_t r = 0; sorted && r < m->world; r++) {
@@ -190,7 +190,7 @@ static meeting_t *meeting_find(registry_t *registry, const uint8_t *name)
     return m;
 }
 
-/** 1 if the socket took all of it, which an empty one does. */
+/** 1 if the socket took all of the message. Its buffer is empty, so it does unless something is wrong. */
 static int send_all(int fd, const void *message, size_t bytes)
 {
     return send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
@@ -339,7 +339,7 @@ static int listen_at(const uint8_t address[16], uint16_t port, uint16_t *got)
     return -1;
 }
 
-/** NULL: there is none to be had. */
+/** Open a registry. NULL: no memory, socket or thread is to be had. */
 static registry_t *registry_create(const tw_ip_place_t *place)
 {
     registry_t *registry = calloc(1, sizeof(*registry));
@@ -377,7 +377,7 @@ static int serves(const registry_t *registry, const tw_ip_place_t *place)
            (place->port == 0 || place->port == registry->port);
 }
 
-/** A forked process has none of its parent's threads. With the lock. */
+/** The caller holds the lock. Registries of a parent process are dropped: a fork has none of its threads. */
 static registry_t *registry_for(const tw_ip_place_t *place)
 {
     size_t n = sizeof(registries) / sizeof(registries[0]);

@@ -69,7 +69,7 @@ static pid_t
     member; /**< the process that has communicators which may span nodes; no call was large enough to ask */
 static int n_members, n_one_node;
 
-/** A process that has no communicator between nodes has nothing to say, nor has one that it forked. */
+/** Only a process that made a communicator between nodes prints anything, not those that it forks. */
 static void __attribute__((destructor)) report_at_exit(void)
 {
     static int was_here;

@@ -115,7 +115,7 @@ static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclRe
     return result;
 }
 
-/** What is loaded by now is seen, or the communicator is not made: other ranks may see it. */
+/** Redirect what is loaded by now, or make no communicator: other ranks may have redirected theirs. */
 static ncclResult_t begin_comm(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
 {
     if (tw_ip_redirect_loaded() != TW_OK) {
@@ -184,7 +184,7 @@ static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t 
     return kept == ncclSuccess ? result : kept;
 }
 
-/** Who has a part of a communicator's ranks meets where that did. */
+/** A communicator of some of the parent's ranks: they meet where the parent's did. */
 static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t result)
 {
     return derived(parent, out, tw_ip_comm_meeting(parent), result);
@@ -205,7 +205,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
                : ncclSystemError;
 }
 
-/** The id is not brought by all ranks. */
+/** Not all ranks pass the id, so they cannot all meet by it. */
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
@@ -224,7 +224,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     return result;
 }
 
-/** What was revoked can be asked, shrunk and destroyed, no more. */
+/** A communicator that was revoked can only be asked, shrunk and destroyed. */
 ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
     if (!tw_ip_real()->ncclCommRevoke) {
@@ -238,7 +238,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
     return result;
 }
 
-/** There may be calls under way: they end before ncclCommDestroy does. */
+/** Calls of ours may still be under way: ncclCommDestroy waits for them. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     return TW_IP_CALL(ncclCommFinalize, comm);
@@ -252,7 +252,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
-/** NCCL first: that is what ends whoever waits in a call. Who is between two calls makes no more. */
+/** Threads that wait in a call of NCCL's end when NCCL aborts; those between two calls make no more. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     tw_ip_comm_close(comm);

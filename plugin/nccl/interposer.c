@@ -17,7 +17,7 @@
 #define SECRET "tw_nccl_secret"
 #define PATH_BYTES 4096
 
-/** This library's own folder first. */
+/** Open the interposer: in this library's own folder, else where the linker looks. */
 static void *open_library(void)
 {
     char path[PATH_BYTES];
@@ -39,7 +39,7 @@ typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
 
-/** What is misspelt is named by one of both. */
+/** Hand over NCCL's logger, and whether misspelt variables have been named: only one of the two does. */
 static void share_log(void *library, int has_named)
 {
     log_to_t log_to = NULL;

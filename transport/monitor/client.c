@@ -1,8 +1,8 @@
 /** The monitor on ranks other than 0: hears rank 0 alone. */
 #include "transport/monitor/state.h"
 
-/** Rank 0 itself is lost, before all have left; should it be alive after all, it judges which of the two
- *  is. */
+/** Name rank 0, if it is lost before all have left. Should it live after all, it judges which of the two has
+ *  failed. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
     if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {
@@ -102,7 +102,7 @@ static void client_suspect(tw_monitor_t *monitor, int rank, const char *why)
     tw_monitor_send_notice(monitor->connections, TW_MSG_REPORT, rank, why);
 }
 
-/** Rank 0 answers, or is lost. */
+/** Tell rank 0, which gives the verdict or is lost itself. */
 static void client_blame(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_connection_is_open(monitor->connections)) {

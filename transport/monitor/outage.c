@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-/** So many long silences ago is not about what happens now: twice the timeout, after which everybody has a
- *  verdict. */
+/** A silence that ended so many long silences ago does not count any more: that is twice the timeout, after
+ *  which everybody has a verdict. */
 #define LATELY 8
 
 /** Of a silence that is judged, so much must have been an outage. Of seven signs of life that did not come,

@@ -14,7 +14,7 @@ static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, cons
     }
 }
 
-/** The others first: this process may end as soon as its owner knows. */
+/** Tell the others first: this process may end as soon as its owner knows. */
 static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_monitor_has_verdict(monitor)) {
@@ -89,7 +89,7 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
         server_fail(monitor, notice.number, notice.text);
     } else if (notice.number) {
         note_suspicion(monitor, rank, notice.number, notice.text);
-    } else { /* it cannot reach this rank, which is certainly there */
+    } else { /* it cannot reach rank 0, which certainly lives */
         note_suspicion(monitor, 0, rank, notice.text);
     }
     return TW_OK;
@@ -107,7 +107,7 @@ static tw_status_t send_lists(tw_monitor_t *monitor)
             (void)tw_connection_send(&monitor->connections[r], TW_MSG_ADDRESSES, all.data, all.bytes);
         }
     }
-    tw_monitor_lists_forget(monitor); /* the next ones may come as soon as somebody has these */
+    tw_monitor_lists_forget(monitor); /* lists of the next exchange may come as soon as a rank has these */
     status = status ? status : tw_monitor_gathered(monitor, all.data, all.bytes);
     tw_msg_writer_cleanup(&all);
     return status;

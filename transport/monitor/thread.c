@@ -97,7 +97,7 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
     memset(monitor->heard_bits, 0, monitor->heard_bytes);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
-        /* Not more to somebody who does not read. */
+        /* One who does not read gets no more. */
         if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
             (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes);
         }

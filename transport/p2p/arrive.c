@@ -4,7 +4,7 @@
 
 #include "transport/p2p/state.h"
 
-/** A message of `bytes` for a receive, which from now on is as long. */
+/** 1 if a message of `bytes` fits a receive, which then is as long as the message. */
 static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
 {
     if (bytes == receive->bytes || (receive->may_be_shorter && bytes < receive->bytes)) {
@@ -282,7 +282,7 @@ static const char *on_data(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_head
     return NULL;
 }
 
-/** The last one on its stream. */
+/** BYE: the last message on its stream. */
 static const char *on_bye(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     if (peer->p2p->params.hooks || header->stream >= (uint32_t)peer->n_streams ||

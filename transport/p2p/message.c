@@ -9,8 +9,8 @@
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
-/** So soon after a write a short message waits for others, with sends_on_credit: a write takes about 6 us,
- *  for one message or for eight. */
+/** With sends_on_credit a short message so soon after a write waits for others to go with it: a write takes
+ *  about 6 us, for one message or for eight. */
 #define GATHER_NS 2000
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static int is_put_off(const tw_p2p_op_t *op)
     return op->stream->gathers || (op->bytes > peer->p2p->params.eager_bytes && !peer->takes_long);
 }
 
-/** A stream that is broken swallows the message. */
+/** Send a message; a broken stream drops it. */
 static void message_send(tw_p2p_op_t *op)
 {
     tw_p2p_stream_t *stream = op->stream;

@@ -11,7 +11,7 @@
 
 /** Shared memory needs no streams; long messages are still cut, so that several move together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
-/** Over the network, where one stream has all data. */
+/** Chunks over the network, where one stream carries all data. */
 #define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 
 /* ---- cards --------------------------------------------------------------------------------------------- */
 
-/** 1 if all workers do: a message in a GPU's memory may be for any peer. */
+/** 1 if all workers take GPU memory: a message there may be for any peer. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
 {
     int n = 0, n_taking = 0;
@@ -279,7 +279,7 @@ static int peers_grow(tw_p2p_t *p2p, int id)
     return 1;
 }
 
-/** Never used again: a late message must not be taken for another peer's. */
+/** An id that was never used: a late message must not be taken for another peer's. */
 int tw_p2p_id_reserve(tw_p2p_t *p2p)
 {
     return peers_grow(p2p, p2p->n_peers) ? p2p->n_peers - 1 : -1;

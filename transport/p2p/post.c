@@ -23,7 +23,7 @@ static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_
     return request;
 }
 
-/** What a carrier still does with it happens without it; only once nothing can reach its buffer any more. */
+/** Nothing may reach its buffer any more. What a carrier still has of it goes on without it. */
 static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     if (request->n_ops) {
@@ -98,7 +98,7 @@ static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
-/** Something may lie at the connection, ahead of what the new request waits for. */
+/** Read on where a message was left at the connection, ahead of what the new request waits for. */
 static void resume(const tw_p2p_peer_t *peer)
 {
     if (peer->n_streams && peer->streams[0].worker->carrier->resume) {
@@ -114,7 +114,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request, int when
     return goes_at_once(request, when_asked) ? send_eager(request) : send_announced(p2p, request);
 }
 
-/** A sender whose messages go at once need never ask for anything: that its credit is back is read here. */
+/** Read credit that has come back: a sender whose messages all go at once reads nothing else. */
 static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
 {
     const tw_p2p_credit_t *credit = &peer->credit[tw_p2p_is_long(bytes)];
@@ -251,8 +251,8 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
     }
 }
 
-/** Until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has failed;
- *  with hooks, all is over then, and UCX is called no more. */
+/** Wait until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has
+ *  failed; with hooks, all is over then, and UCX is called no more. */
 static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const uint64_t until_ns = tw_p2p_deadline(p2p);

@@ -97,7 +97,7 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
     return n_done;
 }
 
-/** A connection that cannot be watched again is broken, which somebody may wait for. */
+/** Returns 1 if something happened: a connection that cannot be watched again is broken. */
 static int tcp_arm(tw_p2p_worker_t *worker)
 {
     const int n_before = worker->p2p->n_events;

@@ -11,14 +11,14 @@
 
 /** Pause between two tries to connect. */
 #define RETRY_NS 50000000u
-/** A stranger has so long to prove itself: a rank may be stopped for some time. How many there may be is
- *  bounded, too. */
+/** How long a stranger has to prove itself, as a rank may be stopped for some time; and how many strangers
+ *  there may be. */
 #define STRANGER_NS 60000000000u
 #define STRANGERS_MAX 64
 /** Pause before the next connection is accepted, when no descriptor was left. */
 #define NO_DESCRIPTOR_NS 100000000u
-/** Of a connection whose owner watches over its peers, for longer than any queue: until the probes give it
- *  up. */
+/** How long the probes of a connection go on where the owner watches over its peers: longer than any queue
+ *  takes to empty. */
 #define WATCHED_SEC 20.0
 
 /* ---- connecting ---------------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static void try_again(tw_tcp_link_t *link, const char *why)
 
 /* ---- accepting ----------------------------------------------------------------------------------------- */
 
-/** The oldest that has not even said who it is; else the oldest. */
+/** Returns the oldest stranger that has not even said who it is; if all have, the oldest. */
 static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
 {
     tw_tcp_link_t *link, *oldest = NULL;
@@ -327,8 +327,8 @@ static void hear_hello(tw_tcp_link_t *link)
     }
 }
 
-/** It may have gone, or be taken, since it said HELLO. Who proves nothing is told so, as far as the socket
- *  takes it. */
+/** Judge a PROOF. Its stream may have gone, or be taken, since HELLO. Who proves nothing is told so, as far
+ *  as the socket takes it. */
 static void hear_proof(tw_tcp_link_t *link)
 {
     uint8_t welcome[TW_GREETING_WELCOME_BYTES];
@@ -404,7 +404,7 @@ static void connected(tw_tcp_link_t *link)
     }
 }
 
-/** What is to come next of the greeting. */
+/** By stage: what comes next of the greeting. */
 static const struct {
     size_t bytes;
     void (*hear)(tw_tcp_link_t *link);
@@ -415,7 +415,7 @@ static const struct {
     [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
 };
 
-/** Before WELCOME the other end may have had no time, or too many strangers. */
+/** Lost: before WELCOME try again, as the other end may have had no time, or too many strangers. */
 static void lost(tw_tcp_link_t *link, int error)
 {
     const char *why = error ? strerror(error) : "closed by the other end";
@@ -426,7 +426,7 @@ static void lost(tw_tcp_link_t *link, int error)
     }
 }
 
-/** No more than the greeting is read: what comes after it is for who is proven. Returns 1 if a part of it was
+/** Read the greeting and no more: what comes after it is for a proven end. Returns 1 if a part of it was
  *  heard. */
 static int open_hear(tw_tcp_link_t *link)
 {

@@ -4,13 +4,13 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Of one connection, at most, before others get their turn, where nobody asks for it. Who does gets the rest
- *  of its message, as far as it is there: he comes back at once, and what was left would only be colder. */
+/** So much is read of one connection before others get their turn, if nobody asks for it. Whoever asks gets
+ *  the rest of the message, as far as it is there: he would come back at once, to colder data. */
 #define READS_AT_ONCE 8
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
-/** The pause after nothing was there, of data of so many bytes at least: until the next message, and inside
- *  one, where what is left may take less (64 KB come in 4 us at 16 bytes a ns). */
+/** A connection whose messages have so many bytes is not asked again for so long after nothing was there:
+ *  between two, and inside one, where the rest may take less (64 KB come in 4 us at 16 bytes a ns). */
 #define PAUSE_FROM_BYTES ((size_t)128 << 10)
 #define PAUSE_BETWEEN_NS 9000
 #define PAUSE_INSIDE_NS 14000
@@ -127,7 +127,7 @@ static void data_take(tw_tcp_link_t *link)
     data_came(link, bytes);
 }
 
-/** It waits for a receive where it is, unless what is behind it has to be heard. */
+/** 1: the frame stays where it is until a receive is posted; unless what is behind it has to be heard. */
 static int is_left(const tw_tcp_link_t *link)
 {
     return link->has_header && !link->has_begun && !link->has_end &&
@@ -274,7 +274,7 @@ static int receive_some(tw_tcp_link_t *link, int is_asked)
             return n;
         }
         counts->n_reads += is_more_than_alive(link, &n_alive, (size_t)got);
-        is_asked &= counts->n_received == n_before; /* what comes next may be nobody's concern yet */
+        is_asked &= counts->n_received == n_before; /* nobody may be waiting for the next one yet */
     }
     if (got < 0) {
         closed(link, error);
@@ -284,7 +284,7 @@ static int receive_some(tw_tcp_link_t *link, int is_asked)
     return n;
 }
 
-/** Nothing was there for who asks. Short messages are never waited for so. */
+/** Nothing was there for the one who asks: begin a pause. Short messages have none. */
 static void pause_begin(tw_tcp_link_t *link)
 {
     uint64_t pause_ns = PAUSE_BETWEEN_NS;
@@ -298,7 +298,7 @@ static void pause_begin(tw_tcp_link_t *link)
     link->quiet_ns = tw_time_ns() + pause_ns;
 }
 
-/** What is known to be there is not waited for. */
+/** 1: the pause goes on. It ends early when something is known to be there. */
 static int is_pausing(tw_tcp_link_t *link)
 {
     if (link->quiet_ns && (link->is_ready || tw_time_ns() >= link->quiet_ns)) {

@@ -11,10 +11,9 @@
 #define FRAMES_AT_ONCE 16
 /** A frame of up to so many bytes is short: it is copied to one piece. */
 #define SHORT_BYTES 512
-/** Of one connection before the caller gets its turn: writes, and bytes that are not sealed, of which a long
- *  message that goes at once is enough: others' get their turn while the receiver reads it, so it is read
- *  while it is in the cache. It goes in one write: 4 MB in four of 1 MB take 5 to 9 % more processor
- *  time. */
+/** So many writes, or bytes that are not sealed, go on one connection before the caller gets its turn. The
+ *  bytes are those of one long message: others are sent while the receiver reads it out of the cache. It
+ *  goes in one write: 4 MB in four of 1 MB take 5 to 9 % more processor time. */
 #define SENDS_AT_ONCE 4
 #define SEND_BYTES (TW_P2P_EAGER_MAX + HEADER_BYTES)
 /** The buffer that sealed frames leave from: two pieces, and headers. */
@@ -74,7 +73,7 @@ static int op_advance(tw_p2p_op_t *op, size_t bytes)
     return 1;
 }
 
-/** What is half gone must go on: from a copy. 0: out of memory. */
+/** A frame that is half sent must be sent to its end: copy the rest. 0: out of memory. */
 static int op_keep_rest(tw_p2p_op_t *op)
 {
     size_t bytes = 0;
@@ -282,7 +281,7 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
     return link->out_end > 0;
 }
 
-/** How many bytes the rest of a frame becomes. */
+/** Most bytes that the rest of a frame takes on the wire. */
 static size_t bytes_on_wire(const tw_tcp_link_t *link, const tw_p2p_op_t *op)
 {
     const size_t left = send_bytes_left(op);

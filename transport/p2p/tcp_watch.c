@@ -19,7 +19,7 @@
 
 /** Checks of all connections per timeout. */
 #define CHECKS 32
-/** Of the timeout: with an owner that watches over its peers, who takes a quarter of it for his verdict. */
+/** A connection is dead after this share of the timeout; an owner who watches takes a quarter to judge. */
 #define SHARE_WATCHED 0.65
 #define SHARE_ALONE 0.9
 /** Where much moves on some connection, another may stand still for as long as a queue on the way takes to
@@ -28,7 +28,7 @@
 #define QUEUE_NS 5000000000ull
 #define MUCH_BYTES 4096
 #define MOVING_SHARE 0.25
-/** So many go to a peer that does not answer, who may not read for long: those of one timeout. */
+/** The most ALIVEs for a peer that does not answer: those of one timeout. It may not read for long. */
 #define UNHEARD_MAX CHECKS
 
 static uint64_t limit_ns(const tw_p2p_t *p2p, uint64_t now)
@@ -88,7 +88,7 @@ const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header
     return NULL;
 }
 
-/** On each stream, of the next one: what a dead connection is to tell of itself would not come. */
+/** Say ALIVE on each stream, about the next one: a dead connection cannot tell of itself. */
 static void say_alive(tw_p2p_peer_t *peer, uint64_t heard_ns, uint64_t now)
 {
     for (int s = 0; s < peer->n_streams; s++) {
@@ -136,7 +136,7 @@ static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
                              : NULL;
 }
 
-/** Without an owner who tells it, the peer is to hear of it by its other connections. */
+/** Break a dead connection. Without an owner who tells the peer, all go: that tells it. */
 static void break_dead(tw_p2p_stream_t *dead, const char *why)
 {
     const tw_p2p_peer_t *peer = dead->peer;
@@ -148,7 +148,7 @@ static void break_dead(tw_p2p_stream_t *dead, const char *why)
     }
 }
 
-/** What was said before is repeated after all has been read that came meanwhile. */
+/** Read all that has come, then repeat what the peer had said before that. */
 static void watch_connection(tw_p2p_peer_t *peer, uint64_t now)
 {
     const uint64_t heard_ns = peer->their_ns;

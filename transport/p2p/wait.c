@@ -44,7 +44,7 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** The stream on which it goes, or comes, or the answer to it; NULL: it needs more than this one. */
+/** The stream that a request alone depends on, for its data or for the answer; NULL: it needs several. */
 static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
 {
     tw_p2p_peer_t *peer = request->peer;

@@ -67,7 +67,7 @@ static void descriptors_check(const tw_ranks_t *ranks)
 
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/** 1 if UCX can have its segments there, for so many ranks. Else `why` says why not. */
+/** 1 if SHM_FOLDER has room for UCX's segments of so many ranks. Else `why` says why not. */
 static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
 {
     struct statvfs folder;

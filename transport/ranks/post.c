@@ -4,7 +4,7 @@
 /** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller
  *  tests. */
 #define LEFT_SLEEP_SEC 0.1
-/** Share of the timeout between two checks from whom messages have come. */
+/** How often it is looked who has sent something: after this share of the timeout. */
 #define TELL_SHARE 0.02
 
 tw_status_t tw_ranks_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
@@ -23,8 +23,8 @@ tw_status_t tw_ranks_recv_post(tw_transport_t *transport, const tw_transport_mes
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
-/** NULL: the peer has not left. Else whether nothing more can come of it: all it said is here, or it has been
- *  silent for too long. */
+/** What is known of a peer that has left: whether all that it said is here, or it has been silent for too
+ *  long, so that nothing more can come. NULL: it has not left. */
 static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p2p_peer_t *peer)
 {
     uint64_t count;
@@ -75,8 +75,8 @@ void tw_ranks_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
 
 /* ---- moving and sleeping ------------------------------------------------------------------------------- */
 
-/** Whom something has come from, for the monitor: more often than it says so. Parts of messages count, which
- *  on a slow link take longer than a rank may be silent. */
+/** Tell the monitor from whom something has come, more often than it passes that on. Parts of messages count:
+ *  on a slow link a whole one takes longer than a rank may be silent. */
 static void tell_heard(tw_ranks_t *ranks)
 {
     const uint64_t now = tw_time_ns();

@@ -47,8 +47,8 @@ static void tw_ranks_free(tw_ranks_t *ranks)
     free(ranks);
 }
 
-/** Everyone hears how much this rank has said to them, so that they know when they have heard it all. Then
- *  UCX has to work on until they have. */
+/** Tell each rank how many messages this one has sent it, so that it knows when it has them all. UCX has to
+ *  work on until they have. */
 static void say_goodbye(tw_ranks_t *ranks)
 {
     uint64_t *counts = calloc((size_t)ranks->base.world, sizeof(*counts));
@@ -107,8 +107,8 @@ static const tw_transport_ops_t tw_ranks_ops = {
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/** Who is alone on a node and sends over TCP does without it; where a launcher does not say how many a node
- *  has, there may be others. */
+/** A rank that is alone on its node and sends over TCP does without UCX. Where a launcher does not say how
+ *  many ranks a node has, there may be others. */
 static int needs_ucx(const tw_transport_options_t *options, const tw_job_t *job)
 {
     const int may_share = job->local_world != 1 && job->world > 1 && strcmp(options->node_tls, "none") != 0;
@@ -306,7 +306,7 @@ int tw_transport_listen(const char *host, int *port)
     return listener;
 }
 
-/** Nothing is said of variables that are wrong: who uses them says so. */
+/** Wrong variables are not logged here: whoever uses them does that. */
 int tw_transport_needs_ucx(const tw_job_t *job)
 {
     const tw_config_table_t *table = &tw_transport_config_table;

@@ -58,7 +58,7 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 
 /* ---- one attempt --------------------------------------------------------------------------------------- */
 
-/** Rank 0 does not seal its connections: it is to refuse, and everybody to know why. */
+/** Rank 0 does not seal its connections: tell it, so that it ends the job and everybody knows why. */
 static tw_status_t client_decline(const client_t *client)
 {
     tw_msg_writer_t notice = {0};
@@ -156,7 +156,7 @@ static tw_status_t get_in(client_t *client)
 
 /* ---- inside -------------------------------------------------------------------------------------------- */
 
-/** Rank 0 is there until we hear nothing of it for too long. */
+/** Wait for the next message, unless rank 0 is silent for too long. */
 static tw_status_t wait_next(const client_t *client, tw_connection_message_t *message)
 {
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_MEMBERS) |

@@ -37,7 +37,7 @@ typedef struct server {
     stranger_t strangers[STRANGERS_MAX];         /**< the oldest first */
     int n_strangers;
     tw_strangers_log_t log;
-    int n_unproven; /**< that spoke as a rank does, and do not hold the token; the last of them */
+    int n_unproven; /**< strangers that spoke as ranks do, without the token; `unproven` is the last */
     char unproven[TW_CONNECTION_NAME_BYTES];
     struct pollfd *pollfds; /**< [1 + STRANGERS_MAX + world] */
     char refusal[TW_MSG_TEXT_BYTES];
@@ -273,7 +273,7 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     return TW_OK;
 }
 
-/** It has the token, and would not say more to a rank 0 that does not seal. */
+/** A stranger that has the token has refused to go on, since this rank 0 does not seal. */
 static tw_status_t declined(server_t *server, const stranger_t *stranger,
                             const tw_connection_message_t *message)
 {

@@ -112,8 +112,8 @@ static struct timespec deadline_after(double sec)
     return until;
 }
 
-/** Rank 0 stays with the others until they have closed theirs: that is left to the worker if it takes
- *  long. */
+/** Rank 0 stays until the others have closed their communicators; if that takes long, the worker waits in our
+ *  place. */
 void tw_collnet_close(tw_collnet_comm_t *comm)
 {
     int has_ended, error = 0;

@@ -87,7 +87,7 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener)
 
 /* ---- meeting ------------------------------------------------------------------------------------------- */
 
-/** Whoever has the handle may come in, and has the user's token if there is one. */
+/** Make the token of the handle's secret, and of the user's token if there is one. */
 static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])
 {
     size_t length = 0;

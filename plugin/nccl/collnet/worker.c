@@ -49,7 +49,7 @@ static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *re
 
 /* ---- what has ended ------------------------------------------------------------------------------------ */
 
-/** Bytes that were read: of a gather, what this rank has of the window. */
+/** Bytes that an operation reads: in a gather, those of the window that are this rank's. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;
@@ -97,7 +97,7 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
     return status;
 }
 
-/** The list of what runs is changed by this thread alone. */
+/** Test all that runs. No lock: this thread alone changes the list. */
 static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
@@ -198,7 +198,7 @@ static void worker_serve(tw_collnet_comm_t *comm)
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-/* What all ranks must mean alike. */
+/* What must be the same on all ranks. */
 typedef struct terms {
     int has_codec;
     tw_quant_codec_t codec;
@@ -215,7 +215,7 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
     return TW_OK;
 }
 
-/** When this is done, all the others have all they need, too, and judge alike: nothing more is acquired. */
+/** Compare all ranks' terms: all come to the same result, and nothing that can fail comes after it. */
 static tw_status_t worker_agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;

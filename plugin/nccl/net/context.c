@@ -12,9 +12,9 @@
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_net_devices_t process_devices; /* n: 0 until they are found; they do not change then */
 static double process_latency_us;
-static pid_t process_id;                  /* who has a context; 0: nobody has */
+static pid_t process_id;                  /* the process that made the first context; 0: none did */
 static int n_open_ends;                   /* of all contexts; atomic */
-static tw_net_context_t *process_context; /* of versions that have none */
+static tw_net_context_t *process_context; /* for NCCL's versions without contexts */
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
@@ -151,7 +151,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     return status;
 }
 
-/** Whoever took it is done with it. */
+/** Give a context back; the last user's frees it. */
 static void context_put(tw_net_context_t *context)
 {
     pthread_mutex_lock(&context->lock);
@@ -162,7 +162,7 @@ static void context_put(tw_net_context_t *context)
     }
 }
 
-/** Connections that NCCL has given up while they were being made. */
+/** Drop the connections that NCCL has given up while they were being made. */
 static void give_dials_up(tw_net_context_t *context)
 {
     tw_net_dial_t *dial;
@@ -223,7 +223,7 @@ static tw_status_t open_end(tw_net_domain_t *domain)
     return status;
 }
 
-/** The domain is without an end then, and the next user makes another one. */
+/** Take the domain's end out of it; its next user makes another one. */
 static tw_p2p_t *detach_end(tw_net_domain_t *domain)
 {
     tw_p2p_t *p2p = domain->p2p;

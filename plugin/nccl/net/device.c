@@ -103,7 +103,7 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
-/** 1: everything that goes to this one's subnet would leave by one that is offered already. */
+/** 1: all that goes to this device's subnet would leave by another one, which is offered already. */
 static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
 {
     char twin[TW_DEVICES_NAME_BYTES];

@@ -103,7 +103,7 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
 
 /* ---- which of them ------------------------------------------------------------------------------------- */
 
-/** 1 if `name` is what one entry of a list means: at `text`, `length` long, perhaps with a port. */
+/** 1 if an entry of a list means `name`. The entry: `length` characters at `text`, perhaps with a port. */
 static int matches(const char *text, size_t length, const char *name, int is_exact)
 {
     const char *port = memchr(text, ':', length);
@@ -134,9 +134,9 @@ static int is_dockers(const char *name)
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
 }
 
-/** What is offered where nobody has chosen: those of the first rank that there are. A loopback with an
- *  address of the network's is how hosts are reached that tell routers of it; an address of a link's own is
- *  what a management card has, the same in every host, or all that a cable between two hosts has. */
+/** Ranks of interfaces. Where nobody has chosen, all of the first rank that has any are offered. Hosts that
+ *  tell routers of an address on their loopback are reached there; a link's own address is what a management
+ *  card has, the same in every host, or all that a cable between two hosts has. */
 enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, RANKS };
 
 static int rank_of(const tw_net_interface_t *one)
