@@ -62,28 +62,17 @@ static int is_flow(const tw_doctor_result_t *result, int node, const tw_doctor_f
            is_text(flow->congestion, sizeof(flow->congestion));
 }
 
-/** Make room for `bytes` more in *list, which holds `have`. Returns where; NULL (logged): no memory. */
-static void *doctor_grow(void **list, size_t have, size_t bytes)
-{
-    char *grown = realloc(*list, have + bytes + 1);
-    TW_FAIL_IF(!grown, NULL, "rank 0: no memory for %zu bytes of what nodes say", have + bytes);
-    *list = grown;
-    return grown + have;
-}
-
 tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t bytes)
 {
     tw_doctor_result_t *result = ctx;
     const size_t n = bytes / sizeof(tw_doctor_flow_t);
-    void *list = result->flows;
-    tw_doctor_flow_t *to = doctor_grow(&list, (size_t)result->n_flows * sizeof(*to), bytes);
-    if (!to) {
-        return TW_ERR_NO_MEMORY;
+    if (n == 0) {
+        return TW_OK;
     }
-    result->flows = list;
-    if (n > 0) {
-        memcpy(to, flows, n * sizeof(*to));
-    }
+    TW_FAIL_IF(
+        !tw_grow(&result->flows, &result->max_flows, (size_t)result->n_flows + n, sizeof(*result->flows)),
+        TW_ERR_NO_MEMORY, "rank 0: no memory for %zu more flows", n);
+    tw_doctor_flow_t *to = memcpy(result->flows + result->n_flows, flows, n * sizeof(*to));
     int n_kept = 0;
     for (size_t i = 0; i < n; i++) {
         if (!is_flow(result, node, &to[i])) {
@@ -101,15 +90,13 @@ tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t 
 {
     tw_doctor_result_t *result = ctx;
     const size_t n = bytes / sizeof(tw_doctor_path_t);
-    void *list = result->paths;
-    tw_doctor_path_t *to = doctor_grow(&list, (size_t)result->n_paths * sizeof(*to), bytes);
-    if (!to) {
-        return TW_ERR_NO_MEMORY;
+    if (n == 0) {
+        return TW_OK;
     }
-    result->paths = list;
-    if (n > 0) {
-        memcpy(to, paths, n * sizeof(*to));
-    }
+    TW_FAIL_IF(
+        !tw_grow(&result->paths, &result->max_paths, (size_t)result->n_paths + n, sizeof(*result->paths)),
+        TW_ERR_NO_MEMORY, "rank 0: no memory for %zu more paths", n);
+    tw_doctor_path_t *to = memcpy(result->paths + result->n_paths, paths, n * sizeof(*to));
     for (size_t i = 0; i < n; i++) {
         if (to[i].to != node || !are_ends(result, to[i].from, to[i].to, to[i].device)) {
             return doctor_refuse(result->leader[node]);

@@ -15,15 +15,9 @@ static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     if (flow->from != s->node && flow->to != s->node) {
         return;
     }
-    if (s->n == s->room) {
-        const int room = s->room ? 2 * s->room : 64;
-        tw_doctor_flow_t *flows = realloc(s->flows, (size_t)room * sizeof(*flows));
-        if (!flows) {
-            s->failed = 1;
-            return;
-        }
-        s->flows = flows;
-        s->room = room;
+    if (!tw_grow(&s->flows, &s->room, (size_t)s->n + 1, sizeof(*s->flows))) {
+        s->failed = 1;
+        return;
     }
     s->flows[s->n++] = *flow;
 }

@@ -55,7 +55,7 @@ struct tw_bench_data {
     tw_safetensors_t *file;
     tw_bench_tensor_t *tensors;
     source_t *sources;
-    size_t n_tensors, capacity, buffer_elems;
+    size_t n_tensors, max_tensors, max_sources, buffer_elems;
     char description[DESCRIPTION_BYTES];
 };
 
@@ -73,20 +73,10 @@ static size_t row_elems(const source_t *source)
 
 static tw_status_t coll_add_tensor(tw_bench_data_t *data, size_t n_elems, source_t source)
 {
-    if (data->n_tensors == data->capacity) {
-        size_t capacity = data->capacity ? 2 * data->capacity : 64;
-        tw_bench_tensor_t *tensors = realloc(data->tensors, capacity * sizeof(*tensors));
-        if (tensors) {
-            data->tensors = tensors;
-        }
-        source_t *sources = realloc(data->sources, capacity * sizeof(*sources));
-        if (sources) {
-            data->sources = sources;
-        }
-        TW_FAIL_IF(!tensors || !sources, TW_ERR_NO_MEMORY, "benchmark data: out of memory for %zu tensors",
-                   capacity);
-        data->capacity = capacity;
-    }
+    const size_t n = data->n_tensors + 1;
+    TW_FAIL_IF(!tw_grow(&data->tensors, &data->max_tensors, n, sizeof(*data->tensors)) ||
+                   !tw_grow(&data->sources, &data->max_sources, n, sizeof(*data->sources)),
+               TW_ERR_NO_MEMORY, "benchmark data: out of memory for %zu tensors", n);
     size_t align = TW_CACHE_LINE_BYTES / tw_type_bytes(data->params.type);
     data->tensors[data->n_tensors] = (tw_bench_tensor_t){
         .n_elems = n_elems, .row_elems = row_elems(&source), .offset = data->buffer_elems};

@@ -15,15 +15,9 @@ void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes)
     if (writer->failed || !bytes) {
         return;
     }
-    if (bytes > writer->capacity - writer->bytes) {
-        const size_t capacity = 2 * writer->capacity + bytes;
-        uint8_t *grown = realloc(writer->data, capacity);
-        if (!grown) {
-            writer->failed = 1;
-            return;
-        }
-        writer->data = grown;
-        writer->capacity = capacity;
+    if (!tw_grow(&writer->data, &writer->capacity, writer->bytes + bytes, 1)) {
+        writer->failed = 1;
+        return;
     }
     memcpy(writer->data + writer->bytes, data, bytes);
     writer->bytes += bytes;

@@ -151,15 +151,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
 
 int tw_tcp_out_reserve(tw_tcp_link_t *link, size_t capacity)
 {
-    if (capacity <= link->out_capacity) {
-        return 1;
-    }
-    uint8_t *grown = realloc(link->out, capacity);
-    if (grown) {
-        link->out = grown;
-        link->out_capacity = capacity;
-    }
-    return grown != NULL;
+    return tw_grow(&link->out, &link->out_capacity, capacity, 1);
 }
 
 int tw_tcp_out_add(tw_tcp_link_t *link, const void *data, size_t bytes)
