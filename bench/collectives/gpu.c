@@ -10,6 +10,8 @@
 #include <cuda_runtime_api.h>
 #include <xxhash.h>
 
+#include "core/line.h"
+
 #define BUS_BYTES 32
 #define NAME_BYTES 128
 
@@ -100,13 +102,9 @@ typedef struct seat {
 
 static uint64_t machine_id(void)
 {
-    char text[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    size_t n = file ? fread(text, 1, sizeof(text), file) : 0;
-    if (file) {
-        fclose(file);
-    }
-    return XXH3_64bits(text, n);
+    char id[64];
+    (void)tw_line_read("/proc/sys/kernel/random/boot_id", "", id, sizeof(id));
+    return XXH3_64bits(id, strlen(id));
 }
 
 /** The ranks of a machine take its GPUs in turn. */

@@ -1,9 +1,10 @@
 #include "collectives/model/measuring.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
+
+#include "core/line.h"
 
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_BYTES 64
@@ -189,15 +190,10 @@ err_buffers:
 
 void tw_measure_host_init(tw_measure_host_t *out)
 {
-    char id[BOOT_ID_BYTES] = "";
+    char id[BOOT_ID_BYTES];
     cpu_set_t set;
-    FILE *file = fopen(BOOT_ID_PATH, "r");
-
-    if (!file || !fgets(id, sizeof(id), file)) {
+    if (!tw_line_read(BOOT_ID_PATH, "", id, sizeof(id))) {
         tw_debug("%s cannot be read: taking all ranks to share this machine", BOOT_ID_PATH);
-    }
-    if (file) {
-        fclose(file);
     }
     out->boot = XXH3_64bits(id, strlen(id));
     CPU_ZERO(&set);

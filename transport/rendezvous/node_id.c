@@ -7,16 +7,14 @@
 
 #include <xxhash.h>
 
-/** Hash of a file's text; what cannot be read counts as empty. */
+#include "core/line.h"
+
+/** Hash of a file's first line; what cannot be read counts as empty. */
 static uint64_t hash_file(const char *path, uint64_t seed)
 {
     char text[128];
-    FILE *file = fopen(path, "re");
-    const size_t bytes = file ? fread(text, 1, sizeof(text), file) : 0;
-    if (file) {
-        fclose(file);
-    }
-    return XXH64(text, bytes, seed);
+    (void)tw_line_read(path, "", text, sizeof(text));
+    return XXH64(text, strlen(text), seed);
 }
 
 static uint64_t hash_link(const char *path, uint64_t seed)
