@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 fsdp_job.py --params 14M --steps 20
 
 Rank 0 writes a JSON line at the end: step times, losses (the mean over all ranks), and with --nic the bytes
-that the network interface of its node has sent in each step."""
+that a node's network interface has sent in each step, on average."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import argparse
 import json
 import math
 import pathlib
+import runpy
 import subprocess
 import sys
 import time
+import typing
 
 import torch
 import torch.distributed as dist
@@ -23,8 +25,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 VOCABULARY = 256  # bytes
-# The last part is for validation.
-VALIDATION_PART = 0.05
 
 
 def read_text() -> torch.Tensor:
@@ -195,14 +195,6 @@ def loss_of(model: nn.Module, batches: Batches, device: torch.device) -> torch.T
     return F.cross_entropy(model(inputs).flatten(0, 1).float(), targets.flatten())
 
 
-def validate(model: nn.Module, batches: Batches, device: torch.device, n: int) -> float:
-    """Mean loss over all ranks."""
-    with torch.no_grad():
-        total = sum(loss_of(model, batches, device) for _ in range(n)) / n
-    dist.all_reduce(total)
-    return total.item() / dist.get_world_size()
-
-
 def sent_bytes(nic: str | None) -> int:
     return int(pathlib.Path("/sys/class/net", nic, "statistics/tx_bytes").read_text()) if nic else 0
 
@@ -216,29 +208,44 @@ def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: i
         group["lr"] = args.lr * min((step + 1) / warm, 0.55 + 0.45 * math.cos(math.pi * done))
 
 
-def train(model: nn.Module, batches: Batches, device: torch.device,
-          args: argparse.Namespace) -> dict[str, object]:
+def prepare(model: GPT, args: argparse.Namespace) -> tuple[nn.Module, typing.Any]:
+    """Share the model among the ranks, or let an entrant do it. Returns it with its optimizer."""
     # Fused, as large jobs have it: one call a step, where a loop in Python would cost more than the links.
     settings = {"lr": args.lr, "betas": (0.9, 0.95), "fused": True}
-    learnt = [one for one in model.parameters() if one.requires_grad]
-    optimizer = Share(model, **settings) if args.alone else torch.optim.AdamW(learnt, **settings)
+
+    def make(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], **settings)
+
+    if args.entrant:
+        name, _, path = args.entrant.partition("=")
+        return runpy.run_path(path)["prepare"](name, model, make)
+    if args.alone:
+        return model.bfloat16(), Share(model, **settings)
+    sharded = shard(model, args.replicas, getattr(torch, args.reduce))
+    return sharded, make(sharded)
+
+
+def train(model: nn.Module, optimizer: typing.Any, batches: Batches, device: torch.device,
+          args: argparse.Namespace) -> dict[str, object]:
+    backward = getattr(optimizer, "backward", torch.Tensor.backward)
     seconds, losses, sent = [], [], []
     for step in range(args.steps):
         begin, before = time.perf_counter(), sent_bytes(args.nic)
         set_rate(optimizer, args, step)
+        optimizer.zero_grad()
         for _ in range(args.accumulate):
             loss = loss_of(model, batches, device)
-            loss.backward()
+            backward(loss)
         optimizer.step()
-        optimizer.zero_grad()
         losses.append(loss.detach())
         if device.type == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
         sent.append(sent_bytes(args.nic) - before)
-    mean = torch.stack(losses)
-    dist.all_reduce(mean)
-    return {"step_sec": seconds, "sent_bytes": sent, "losses": (mean / dist.get_world_size()).tolist()}
+    means = torch.stack([torch.stack(losses).double().cpu(), torch.tensor(sent).double()])
+    dist.all_reduce(means)
+    means /= dist.get_world_size()
+    return {"step_sec": seconds, "sent_bytes": means[1].tolist(), "losses": means[0].tolist()}
 
 
 def parse_args() -> argparse.Namespace:
@@ -255,11 +262,11 @@ def parse_args() -> argparse.Namespace:
                         help="type in which gradients are reduced (float32)")
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--validate", type=int, default=0, metavar="N",
-                        help="batches of validation at the end")
     parser.add_argument("--replicas", type=int, default=1, metavar="N",
                         help="HSDP: N replicas, each sharded over as many neighbouring ranks as there are "
                         "for it (1)")
+    parser.add_argument("--entrant", metavar="NAME=FILE",
+                        help="share the model among the ranks by prepare() of this Python file")
     parser.add_argument("--alone", action="store_true",
                         help="each rank computes by itself, nothing is sent: what a step's computing takes")
     parser.add_argument("--compute-ms", type=float, default=0, metavar="MS",
@@ -280,18 +287,11 @@ def main() -> None:
     torch.manual_seed(args.seed)
     model = adapt(build(args.params, args.context), args.lora).to(device)
     model = wait_instead(model, args.compute_ms / args.accumulate)
-    if args.alone:
-        model = model.bfloat16()
-    else:
-        model = shard(model, args.replicas, getattr(torch, args.reduce))
-    cut = int(len(text) * (1 - VALIDATION_PART))
     result = {"params": sum(one.numel() for one in model.parameters()), "world": dist.get_world_size(),
               "learnt": sum(one.numel() for one in model.parameters() if one.requires_grad)}
+    model, optimizer = prepare(model, args)
     seed = 1000 * args.seed + dist.get_rank()
-    result |= train(model, Batches(text[:cut], args.batch, args.context, seed), device, args)
-    if args.validate:
-        result["validation_loss"] = validate(
-            model, Batches(text[cut:], args.batch, args.context, seed), device, args.validate)
+    result |= train(model, optimizer, Batches(text, args.batch, args.context, seed), device, args)
     if dist.get_rank() == 0:
         with open(args.json, "w", encoding="utf-8") if args.json else sys.stdout as out:
             print(json.dumps(result), file=out)

@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
 """An unmodified FSDP2 job on slow links: over gloo, and over Thinwire plain, lossless and quantized, in turn.
 
-The links are those of a cluster in a box; bytes are what the network interface of rank 0's node has sent.
+The links are those of a cluster in a box; bytes are what a node's network interface has sent, on average.
 All is compared with plain. Each rank also computes alone: what a step takes more, communication adds."""
 
 import argparse
-import json
-import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from with_torch import find_python, finish, interval, runfile, unpack_wheel
+from with_torch import find_python, finish, run_job, unpack_wheel
 
 # {mode: the job's environment}
 MODES = {
@@ -37,8 +34,6 @@ LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
-# What quantizing may cost in validation loss.
-VALIDATION_LIMIT = 0.01
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
@@ -71,11 +66,6 @@ def parse_args():
     parser.add_argument("--compute-ms", type=float, default=0, metavar="MS",
                         help="the model does not compute but waits, so long in a step, as a GPU's processor "
                         "does: then this machine's speed does not decide (0: it computes)")
-    parser.add_argument("--validate", type=int, default=0, metavar="N",
-                        help="round r trains with seed r and ends with N batches of validation, which is "
-                        "compared with plain's")
-    parser.add_argument("--job", type=pathlib.Path,
-                        help="another job that takes the same flags (bench/fsdp_job.py)")
     parser.add_argument("--job-args", default="", help="more flags of the job")
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
@@ -95,51 +85,24 @@ class Bench:
         self.args, self.python, self.folder = args, python, folder
         self.runs = {mode: [] for mode in [ALONE] + args.modes.split(",")}
 
-    def command(self, mode, result, seed):
-        job = self.args.job or runfile("bench/fsdp_job.py")
-        flags = ["--validate", self.args.validate, "--seed", seed] if self.args.validate else []
-        flags += ["--alone"] if mode == ALONE else []
+    def run(self, mode):
+        flags = ["--alone"] if mode == ALONE else []
         flags += ["--compute-ms", self.args.compute_ms] if self.args.compute_ms else []
-        return ([runfile("bench/cluster"), "--nodes", self.args.nodes, "--link", self.args.link, "--",
-                 self.python, job, "--params", self.args.params, "--steps", self.args.steps,
-                 "--json", result, "--nic", "eth0"] + flags + self.args.job_args.split())
-
-    def run(self, mode, seed):
-        result = pathlib.Path(self.folder, "result.json")
-        result.unlink(missing_ok=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
-        environment |= {"PYTHONPATH": self.folder, "OMP_NUM_THREADS": "1",
-                        "GLOO_SOCKET_IFNAME": "eth0"} | MODES.get(mode, {})
-        command = [str(word) for word in self.command(mode, result, seed)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True)
-        if done.returncode != 0 or not result.exists():
-            sys.exit("%s: exit code %d\n%s" % (mode, done.returncode, done.stdout))
-        times = {kind: (float(took), float(waited)) for kind, took, waited in TIMES.findall(done.stdout)}
-        self.runs[mode].append(json.loads(result.read_text()) | {"times": times})
+        result, said = run_job(self.python, self.folder, self.args, flags, MODES.get(mode, {}))
+        if not result:
+            sys.exit("%s does not run\n%s" % (mode, said))
+        times = {kind: (float(took), float(waited)) for kind, took, waited in TIMES.findall(said)}
+        self.runs[mode].append(result | {"times": times})
 
     def all(self):
         for number in range(self.args.rounds):
             for mode in self.runs:
-                self.run(mode, number + 1)
+                self.run(mode)
                 print("# round %d: %s" % (number + 1, mode), file=sys.stderr, flush=True)
 
 
 def relative(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
-
-
-def compare_validation(found, bench):
-    """Add validation losses, one of each seed, and their distances from plain's with the same seed."""
-    plain = [run["validation_loss"] for run in bench.runs.get("plain", [])]
-    for row in found:
-        own = row["validation_losses"] = [run["validation_loss"] for run in bench.runs[row["mode"]]]
-        if plain:
-            off = row["validation_off"] = [a / b - 1 for a, b in zip(own, plain)]
-            row["validation_off_mean"], row["validation_off_interval"] = statistics.mean(off), interval(off)
-            if row["validation_off_mean"] > VALIDATION_LIMIT:
-                why = "validation is %.2f %% worse than plain's" % (100 * row["validation_off_mean"])
-                row["ok"], row["why"] = False, why
 
 
 def check_losses(row, first, gloo, plain):
@@ -214,23 +177,7 @@ def rows(bench):
         row["why"] = (check_losses(row, first[mode], first.get("gloo"), first.get("plain"))
                       or check(row, SHORT_REDUCTION in bench.args.job_args))
         row["ok"] = not row["why"]
-    if bench.args.validate:
-        compare_validation(list(made.values()), bench)
     return list(made.values())
-
-
-def validation_note(row):
-    if "validation_losses" not in row:
-        return ""
-    text = ", validation %.4f" % statistics.mean(row["validation_losses"])
-    if "validation_off" not in row or row["mode"] == "plain":
-        return text
-    half = row["validation_off_interval"]
-    mean = "%+.2f" % (100 * row["validation_off_mean"])
-    if half is not None:
-        mean += " +- %.2f" % (100 * half)
-    each = " ".join("%+.2f" % (100 * one) for one in row["validation_off"])
-    return text + " (%s %% of plain: %s)" % (mean, each)
 
 
 def equal_note(row):
@@ -249,7 +196,7 @@ def line(row):
         row["mode"], row["step_sec_median"], row["step_sec_min"], row["bytes_per_node_step"], ratio,
         times(row["speedup"]), times(row["added_speedup"]),
         "%.0f %%" % (100 * share) if share is not None else "-", row["loss_last10"],
-        ("yes" if row["ok"] else "NO: " + row["why"]) + equal_note(row) + validation_note(row))
+        ("yes" if row["ok"] else "NO: " + row["why"]) + equal_note(row))
 
 
 def whole_line(row):

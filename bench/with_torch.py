@@ -47,6 +47,26 @@ def unpack_wheel(folder):
         archive.extractall(folder)
 
 
+def cache_folder():
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "thinwire")
+
+
+def run_job(python, folder, args, flags, variables, limit_sec=0):
+    """Run bench/fsdp_job.py on the nodes of a cluster in a box, with the wheel that lies in `folder`; stop it
+    after limit_sec. args: the bench's. Returns (the job's line or None, what was said)."""
+    result = pathlib.Path(folder, "result.json")
+    result.unlink(missing_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
+    environment |= {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"} | variables
+    command = ["timeout", limit_sec, runfile("bench/cluster"), "--nodes", args.nodes, "--link", args.link,
+               "--", python, runfile("bench/fsdp_job.py"), "--params", args.params, "--steps", args.steps,
+               "--json", result, "--nic", "eth0", *flags, *args.job_args.split()]
+    done = subprocess.run([str(word) for word in command], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    is_done = done.returncode == 0 and result.exists()
+    return json.loads(result.read_text(encoding="utf-8")) if is_done else None, done.stdout
+
+
 def interval(values):
     """Half of the 95 % interval of a mean, by Student's distribution; None of a single value."""
     if len(values) < 2:
