@@ -5,6 +5,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -82,6 +83,34 @@ def test_who_is_behind_gets_what_it_lacks():
     # the same number of another run
     other = delta.Publisher(stepped(state(), seed=7))
     assert len(other.since(delta.Version(1, publisher.version.check))) == 1
+
+
+def test_weights_that_are_made_one_after_the_other():
+    """No more than one is alive beside the publisher's own; an end in the middle changes nothing."""
+    alive, most = weakref.WeakSet(), []
+
+    def made(weights, n=None):
+        for name, one in list(weights.items())[:n]:
+            new = one.clone()
+            alive.add(new)
+            most.append(sum(other.nbytes for other in alive))
+            yield name, new
+        if n is not None:
+            raise KeyError("no more")
+
+    first, second = ({str(i): torch.full((1 << 20,), 0.01 * (i + seed)).bfloat16() for i in range(24)}
+                     for seed in (0, 1))
+    publisher = delta.Publisher(made(first), threads=1)
+    subscriber = delta.Subscriber({})
+    follow(subscriber, publisher)
+    with pytest.raises(KeyError):
+        publisher.publish(made(second, 12))
+    assert publisher.since(subscriber.version) == [] and publisher.version.number == 1
+    with pytest.raises(TypeError, match="^3: given twice"):
+        publisher.publish([("3", first["3"]), ("3", first["3"])])
+    publisher.publish(made(second))
+    assert follow(subscriber, publisher) == [True] and same(subscriber.weights, second)
+    assert 0 < max(most) < sum(one.nbytes for one in first.values()) / 2
 
 
 def test_another_versions_message_is_refused():

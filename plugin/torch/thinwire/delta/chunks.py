@@ -16,7 +16,7 @@ import dataclasses
 import struct
 import threading
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .. import capi
 from .sources import DeltaError, Scratch, Source, Spec
@@ -50,12 +50,12 @@ class Run:
 Chunk = list[Run]
 
 
-def cut(specs: dict[str, Spec], bases: dict[str, str | None], elems: int) -> Iterator[Chunk]:
-    """Cut tensors, in their order, into chunks of at most `elems` elements."""
+def cut(tensors: Iterable[tuple[str, str | None, Spec]], elems: int) -> Iterator[Chunk]:
+    """Cut tensors (name, old name, spec), in their order, into chunks of at most `elems` elements."""
     chunk: Chunk = []
     room = elems
-    for name, spec in specs.items():
-        first, base = 0, bases[name]
+    for name, base, spec in tensors:
+        first = 0
         while first < spec.n_elems:
             kind = (spec.dtype, base is None)
             if chunk and (not room or (chunk[0].spec.dtype, chunk[0].base is None) != kind):

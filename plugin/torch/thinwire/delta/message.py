@@ -19,7 +19,7 @@ import os
 import struct
 import typing
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from .. import capi
 from . import chunks
@@ -66,8 +66,8 @@ class Head:
                 self.specs[tensor] = entry.spec
 
     def cut(self) -> Iterator[chunks.Chunk]:
-        bases = {name: self.bases.get(name, name) for name in self.specs}
-        return chunks.cut(self.specs, bases, self.chunk_elems)
+        return chunks.cut(((name, self.bases.get(name, name), spec) for name, spec in self.specs.items()),
+                          self.chunk_elems)
 
     @property
     def n_bytes(self) -> int:
@@ -137,14 +137,15 @@ def _versions(found: typing.Any) -> Versions | None:
     return old, new
 
 
-def check_of(source: Source) -> str:
-    """Checksum of all tensors with their names, types and shapes, in any order, as 16 hexadecimal digits."""
-    text = "".join("%s %s %016x\n" % (json.dumps(name), text_of(source.specs[name]), _whole(source, name))
-                   for name in sorted(source.specs)).encode()
+def check_of(specs: Mapping[str, Spec], wholes: Mapping[str, int]) -> str:
+    """Checksum of all tensors with their names, types and shapes, in any order, as 16 hexadecimal digits.
+    wholes: each one's, see whole()."""
+    text = "".join("%s %s %016x\n" % (json.dumps(name), text_of(specs[name]), wholes[name])
+                   for name in sorted(specs)).encode()
     return "%016x" % capi.lib().tw_checksum(text, len(text), 0)
 
 
-def _whole(source: Source, name: str) -> int:
+def whole(source: Source, name: str) -> int:
     """Checksum of a whole tensor."""
     spec, check, scratch = source.specs[name], 0, Scratch()
     for first in range(0, spec.n_elems, chunks.ELEMS):
@@ -174,8 +175,8 @@ def pair(old: Source, new: Source) -> tuple[dict[str, str | None], list[str]]:
 def _renamed(name: str, candidates: list[str], old: Source, new: Source) -> str | None:
     alike = [one for one in candidates if one.endswith("." + name) or name.endswith("." + one)]
     if len(alike) != 1 and candidates:
-        check = _whole(new, name)
-        alike = [one for one in candidates if _whole(old, one) == check][:1]
+        check = whole(new, name)
+        alike = [one for one in candidates if whole(old, one) == check][:1]
     return alike[0] if len(alike) == 1 else None
 
 

@@ -14,14 +14,20 @@ from __future__ import annotations
 
 import collections
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from . import message, tensors
 from .message import Version
-from .sources import DeltaError, TornError
+from .sources import DeltaError
 
 if typing.TYPE_CHECKING:
     import torch
+
+    Weights = Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
+
+
+def _pairs(weights: Weights) -> Iterable[tuple[str, torch.Tensor]]:
+    return weights.items() if isinstance(weights, Mapping) else weights
 
 
 def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | None = None) -> bytes:
@@ -30,22 +36,22 @@ def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | 
 
 
 class Publisher:
-    """The newest weights, {name: tensor}, and messages that lead to them from the `keep` versions before."""
+    """The newest weights, {name: tensor}, and messages that lead to them from the `keep` versions before.
+    Weights may be pairs (name, tensor), too, that are made one after the other: each is let go when the next
+    one has come."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], keep: int = 8, threads: int | None = None):
-        self._weights = {name: one.clone() for name, one in tensors.on_host(weights).items()}
+    def __init__(self, weights: Weights, keep: int = 8, threads: int | None = None):
+        self._weights = {name: tensors.on_host(name, one).clone() for name, one in _pairs(weights)}
         self._messages: collections.deque[tuple[Version, bytes]] = collections.deque(maxlen=keep)
         self._threads = threads
         self.version = Version(1, tensors.check_of(self._weights))
 
-    def publish(self, weights: Mapping[str, torch.Tensor]) -> bytes:
+    def publish(self, weights: Weights) -> bytes:
         """Make these the newest weights. Returns the message that makes them of those before."""
-        weights = tensors.on_host(weights)
-        old, new = self.version, Version(self.version.number + 1, tensors.check_of(weights))
-        data = tensors.encode(self._weights, weights, self._threads, versions=(old, new))
+        version, data = tensors.encode_each(self._weights, _pairs(weights), self.version, self._threads)
         self._weights = tensors.decode(self._weights, data, in_place=True, threads=self._threads)
-        self._messages.append((old, data))
-        self.version = new
+        self._messages.append((self.version, data))
+        self.version = version
         return data
 
     def since(self, have: Version | None) -> list[bytes]:
@@ -71,22 +77,25 @@ class Subscriber:
         """Apply a message; False if the weights are what it leads to already. DeltaError, before anything is
         written, for another version's message and for one that is spoilt or breaks off. After a TornError
         the version is None: ask for all weights."""
+        return self.ready(data)()
+
+    def ready(self, data: bytes) -> Callable[[], bool]:
+        """All of apply() but the writing. Returns what writes."""
         versions = message.read_head(message.taker(data)).versions
         if versions is None:
             raise DeltaError("the message names no versions: it is not a stream's")
         (old, new), have = versions, self.version
         if new == have:
-            return False
+            return lambda: False
         if old is not None and old != have:
             raise DeltaError("the message is for version %s, these weights are %s"
                              % (old, have or "of no version"))
-        self.version = None  # until all is done, whatever ends it
-        try:
-            self.weights = tensors.decode(self.weights, data, in_place=True, threads=self._threads)
-        except TornError:
-            raise
-        except DeltaError:
-            self.version = have
-            raise
-        self.version = new
-        return True
+        make = tensors.checked(self.weights, data, in_place=True, threads=self._threads)
+
+        def write() -> bool:
+            self.version = None  # until all is done, whatever ends it
+            self.weights = make()
+            self.version = new
+            return True
+
+        return write

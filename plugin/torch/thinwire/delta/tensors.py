@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import json
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import chunks, message
-from .message import Progress, Versions
+from .message import Progress, Version, Versions
 from .sources import PACKED, DeltaError, Source, Spec, Tensors, TornError
 
 if typing.TYPE_CHECKING:
@@ -29,14 +29,14 @@ def _dtypes() -> dict[torch.dtype, str]:
     return {getattr(torch, name): short for name, short in names.items() if hasattr(torch, name)}
 
 
-def _on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor, contiguous in host memory: itself, if it is so."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
         raise TypeError("%s: a %s, not a tensor" % (name, type(tensor).__name__))
     if type(tensor).__name__ == "DTensor":
-        raise TypeError("%s: a DTensor; give its to_local() or its full_tensor()" % name)
+        raise TypeError("%s: a DTensor; give shards(), or its full_tensor()" % name)
     if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError("%s: a tensor without plain memory" % name)
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
@@ -60,21 +60,22 @@ def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch
     for name, tensor in given.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise TypeError("%r: not a name of a tensor" % (name,))
-        hosts[name] = host = _on_host(name, tensor)
+        hosts[name] = host = on_host(name, tensor)
         if host.dtype not in names:
             raise TypeError("%s: the type %s is not known here" % (name, host.dtype))
         places[name] = _spec(names[host.dtype], host.shape), host.data_ptr()
     return Tensors(places, hosts), hosts
 
 
-def on_host(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors, contiguous in host memory: themselves where they are so."""
-    return _source(weights)[1]
-
-
 def check_of(weights: Mapping[str, torch.Tensor]) -> str:
     """Checksum of all of them, 16 hexadecimal digits."""
-    return message.check_of(_source(weights)[0])
+    source = _source(weights)[0]
+    return message.check_of(source.specs, {name: message.whole(source, name) for name in source.specs})
+
+
+def type_of(tensor: torch.Tensor) -> str:
+    """The name of its type in messages, or torch's where there is none."""
+    return _dtypes().get(tensor.dtype, str(tensor.dtype))
 
 
 def _named(weights: torch.Tensor | Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -107,6 +108,49 @@ def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | M
     return b"".join(written)
 
 
+class _Arriving:
+    """New tensors that come one by one, each kept until the chunks that it has a part in are coded."""
+
+    def __init__(self, new: Iterable[tuple[str, torch.Tensor]], old: dict[str, Spec]):
+        self._new, self._old = new, old
+        self.specs: dict[str, Spec] = {}
+        self.wholes: dict[str, int] = {}
+        self._held: dict[str, Tensors] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, str | None, Spec]]:
+        for name, tensor in self._new:
+            if name in self.specs:
+                raise TypeError("%s: given twice" % name)
+            self._held[name] = source = _source({name: tensor})[0]
+            self.specs[name] = spec = source.specs[name]
+            self.wholes[name] = message.whole(source, name)
+            yield name, name if self._old.get(name) == spec else None, spec
+
+    def of(self, chunk: chunks.Chunk) -> Source:
+        """Where the chunk's tensors are. Each chunk must be asked for once."""
+        found = {run.name: self._held[run.name] for run in chunk}
+        for run in chunk:
+            if run.first + run.n == run.spec.n_elems:
+                del self._held[run.name]
+        return Tensors({name: (one.specs[name], one.read(name, 0)) for name, one in found.items()}, found)
+
+
+def encode_each(old: Mapping[str, torch.Tensor], new: Iterable[tuple[str, torch.Tensor]], base: Version,
+                threads: int | None = None) -> tuple[Version, bytes]:
+    """Returns the version after `base` and its message. No more than one of the new tensors is kept, and a
+    few chunks. A renamed tensor is one that goes and one that comes."""
+    before = _source(old)[0]
+    arriving = _Arriving(new, before.specs)
+    work = ((chunk, before, arriving.of(chunk)) for chunk in chunks.cut(arriving, chunks.ELEMS))
+    written = list(message.in_order(lambda *one: chunks.coder().encode(*one), work, threads))
+    specs = arriving.specs
+    version = Version(base.number + 1, message.check_of(specs, arriving.wholes))
+    head = message.Head([("", _header(specs))],
+                        {name: None for name, spec in specs.items() if before.specs.get(name) != spec},
+                        sorted(before.specs.keys() - specs.keys()), None, chunks.ELEMS, (base, version))
+    return version, b"".join((head.write(), *written))
+
+
 def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
            threads: int | None = None) -> typing.Any:
     """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are.
@@ -115,17 +159,27 @@ def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place
     the message was not made from, and for a message that is spoilt or breaks off: then `old` is as it was.
     TornError, in place alone: whoever made the message gave it checksums that are right and contents that
     are not, and some of `old` is overwritten."""
+    return checked(old, data, in_place, threads)()
+
+
+def checked(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
+            threads: int | None = None) -> Callable[[], typing.Any]:
+    """All of decode() but the writing. Returns what writes, and then returns the new weights."""
     given = _named(old)
     (before, hosts), head = _source(given), message.read_head(message.taker(data))
     head.check_old(before.specs)
     _check_all(head, before, data, threads)
-    result = _targets(head, before.specs, _alone(head, hosts) if in_place else {})
-    try:
-        _decode_all(head, before, data, result, threads)
-    except DeltaError as error:
-        raise (TornError("%s; some old weights are overwritten" % error) if in_place else error) from None
-    found = {name: _back(given, _place(head, name), one, in_place) for name, one in result.items()}
-    return found if isinstance(old, Mapping) else found[ALONE]
+
+    def make() -> typing.Any:
+        result = _targets(head, before.specs, _alone(head, hosts) if in_place else {})
+        try:
+            _decode_all(head, before, data, result, threads)
+        except DeltaError as error:
+            raise (TornError("%s; some old weights are overwritten" % error) if in_place else error) from None
+        found = {name: _back(given, _place(head, name), one, in_place) for name, one in result.items()}
+        return found if isinstance(old, Mapping) else found[ALONE]
+
+    return make
 
 
 def _each(head: message.Head, data: bytes) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
