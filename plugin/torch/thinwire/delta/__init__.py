@@ -13,13 +13,15 @@ takes 17 bytes a tensor. Checksums: old weights that a message was not made from
 are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
 M elements, 13 for each run of tensors of a type, and a list of names. docs/delta-format.md has every byte.
 
-For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted."""
+For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted; shards()
+and ShardsSubscriber are for weights that ranks have shards of."""
 
 from .files import Summary, diff, patch
 from .message import Progress, Version
+from .sharded import ShardsSubscriber, shards
 from .sources import DeltaError, TornError
 from .stream import Publisher, Subscriber
 from .tensors import decode, encode
 
-__all__ = ["DeltaError", "Progress", "Publisher", "Subscriber", "Summary", "TornError", "Version", "decode",
-           "diff", "encode", "patch"]
+__all__ = ["DeltaError", "Progress", "Publisher", "ShardsSubscriber", "Subscriber", "Summary", "TornError",
+           "Version", "decode", "diff", "encode", "patch", "shards"]

@@ -1,0 +1,195 @@
+"""Weights that many ranks have shards of: each sends its own, and nobody gathers them.
+
+    publisher = Publisher(shards(model.state_dict()))        each rank that trains, as for whole tensors
+    subscriber = ShardsSubscriber(model.state_dict())        who serves, with whole tensors or other shards
+    subscriber.apply(messages)                               one of each rank, in the order of ranks
+
+A shard is a tensor of its own, named by its part of the whole: "up.weight[0:128,64:128]". Nothing is written
+unless all the messages are right."""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from . import message, tensors
+from .message import Head, Version
+from .sources import DeltaError
+from .stream import Subscriber
+
+if typing.TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+Box = tuple[tuple[int, int], ...]  # (begin, end) in each dimension
+_NAME = re.compile(r"(.*)\[((?:\d+:\d+(?:,\d+:\d+)*)?)\]", re.DOTALL)
+
+
+def shards(weights: Mapping[str, torch.Tensor], group: ProcessGroup | None = None) -> dict[str, torch.Tensor]:
+    """What this rank sends: its parts of DTensors, however they are sharded, and other tensors whole. All
+    ranks of `group` (all of the job) call it: they tell each other what they have, and of those that have the
+    same one sends it. TypeError for a DTensor whose parts cannot be named, such as a sum that is partial."""
+    import torch.distributed as dist
+
+    found = {}
+    for name, tensor in weights.items():
+        part = _part_of(name, tensor)
+        if part and part[1].numel():
+            found["%s[%s]" % (name, ",".join("%d:%d" % one for one in part[0]))] = part[1]
+    if not dist.is_available() or not dist.is_initialized():
+        return found
+    names: list[typing.Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(names, list(found), group)
+    having = defaultdict(list)
+    for rank, theirs in enumerate(names):
+        for name in theirs:
+            having[name].append(rank)
+    mine = dist.get_rank(group)
+    return {name: one for name, one in found.items()
+            if having[name][zlib.crc32(name.encode()) % len(having[name])] == mine}
+
+
+def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
+    """Returns (this rank's part, its values); None if it has no part of a DTensor."""
+    if type(tensor).__name__ != "DTensor":
+        return tuple((0, n) for n in tensor.shape), tensor
+    mesh, box = tensor.device_mesh, [(0, n) for n in tensor.shape]
+    coordinate, local = mesh.get_coordinate(), tensor.to_local()
+    if coordinate is None:
+        return None
+    for i, dim in _order(name, tensor):
+        begin, end = box[dim]
+        step = -(-(end - begin) // mesh.size(i))
+        box[dim] = min(begin + coordinate[i] * step, end), min(begin + (coordinate[i] + 1) * step, end)
+    if tuple(end - begin for begin, end in box) != tuple(local.shape):
+        raise TypeError("%s: a rank has %s of it, where its placements %s say %s" % (
+            name, list(local.shape), tensor.placements, box))
+    return tuple(box), local
+
+
+def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
+    """Which dimension of the mesh splits which of the tensor, in order. A strided shard is what FSDP2 makes
+    of what tensor or expert parallelism, later in the mesh, has split before it."""
+    placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
+    plain, strided = [], []
+    for i, one in placed:
+        dim, factor = getattr(one, "dim", None), getattr(one, "split_factor", 1)
+        later = math.prod(tensor.device_mesh.size(j) for j, other in placed
+                          if j > i and getattr(other, "dim", None) == dim)
+        if dim is None or factor not in (1, later):
+            raise TypeError("%s: no parts of the whole: its placements are %s" % (name, tensor.placements))
+        (plain if factor == 1 else strided).append((i, dim))
+    return plain + strided[::-1]
+
+
+def _part(name: str) -> tuple[str, Box]:
+    """Read a shard's name."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        raise DeltaError("%s: not a name of a shard" % name)
+    ends = [one.split(":") for one in found[2].split(",") if one]
+    return found[1], tuple((int(begin), int(end)) for begin, end in ends)
+
+
+def _common(a: Box, b: Box) -> Box | None:
+    both = tuple((max(one[0], other[0]), min(one[1], other[1])) for one, other in zip(a, b))
+    return both if all(begin < end for begin, end in both) else None
+
+
+def _size(box: Box) -> int:
+    return math.prod(end - begin for begin, end in box)
+
+
+def _within(tensor: torch.Tensor, whole: Box, box: Box) -> torch.Tensor:
+    """Of a tensor, which is the part `whole`, the part `box`."""
+    return tensor[tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, whole))]
+
+
+class ShardsSubscriber:
+    """Weights, {name: tensor or DTensor}, that follow the publishers of shards, in their own memory. Shards
+    that are not wholly this rank's part are in host memory beside them."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
+        self._threads = threads
+        self._own: dict[str, tuple[Box, torch.Tensor]] = {}
+        self._shapes = {name: tuple(one.shape) for name, one in weights.items()}
+        for name, one in weights.items():
+            part = _part_of(name, one)
+            if part:
+                self._own[name] = part[0], part[1].detach()
+        self._ranks: list[Subscriber] = []
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # (where to, where from)
+
+    @property
+    def versions(self) -> list[Version | None]:
+        """What this has of each rank that trains, for its Publisher.since(); [] before the first messages."""
+        return [one.version for one in self._ranks]
+
+    def apply(self, messages: Sequence[bytes]) -> None:
+        """Apply a message of each rank, all of which lead to a version of the same number. DeltaError, before
+        anything is written, as Subscriber.apply() has it, and for shards that are not all of these weights;
+        it names the rank. After a TornError the versions are None."""
+        heads = [message.read_head(message.taker(one)) for one in messages]
+        numbers = [head.versions[1].number if head.versions else None for head in heads]
+        for rank, number in enumerate(numbers):
+            if number != numbers[0]:
+                raise DeltaError("rank %d's message leads to version %s, rank 0's to %s" % (
+                    rank, number, numbers[0]))
+        ranks, copies = self._ranks, self._copies
+        if [set(head.specs) for head in heads] != [set(one.weights) for one in ranks]:
+            ranks, copies = self._lay_out(heads)
+        writes = []
+        for rank, (one, data) in enumerate(zip(ranks, messages)):
+            try:
+                writes.append(one.ready(data))
+            except DeltaError as error:
+                raise DeltaError("rank %d: %s" % (rank, error)) from None
+        self._ranks, self._copies = ranks, copies
+        try:
+            for write in writes:
+                write()
+            for to, of in copies:
+                to.copy_(of)
+        except BaseException:
+            for one in ranks:
+                one.version = None
+            raise
+
+    def _lay_out(self, heads: list[Head]) -> tuple[list[Subscriber], list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Returns who follows each rank, and what is to be copied when all have."""
+        parts: dict[str, list[Box]] = defaultdict(list)
+        ranks, copies = [], []
+        for rank, head in enumerate(heads):
+            weights = {}
+            for name, spec in head.specs.items():
+                whole, box = _part(name)
+                if whole not in self._own:
+                    raise DeltaError("%s: rank %d sends it, and there is no such tensor here" % (name, rank))
+                own, tensor = self._own[whole]
+                here = tensors.type_of(tensor)
+                fits = len(box) == len(own) and all(a <= b <= n for (a, b), n in zip(box, self._shapes[whole]))
+                if not fits or spec.dtype != here or spec.n_elems != _size(box):
+                    raise DeltaError("%s: rank %d sends %s of it, and here it is %s%s" % (
+                        name, rank, message.text_of(spec), here, list(self._shapes[whole])))
+                parts[whole].append(box)
+                common = _common(own, box) if own else box
+                if common == box:
+                    weights[name] = _within(tensor, own, box)
+                    continue
+                weights[name] = tensor.new_empty([end - begin for begin, end in box], device="cpu")
+                if common:
+                    copies.append((_within(tensor, own, common), _within(weights[name], box, common)))
+            ranks.append(Subscriber(weights, self._threads))
+        for name in self._own:
+            self._check_all(name, parts[name])
+        return ranks, copies
+
+    def _check_all(self, name: str, parts: list[Box]) -> None:
+        """DeltaError unless these are all of a tensor, each element once."""
+        twice = any(_common(one, other) for i, one in enumerate(parts) for other in parts[:i])
+        if twice or sum(map(_size, parts)) != math.prod(self._shapes[name]):
+            raise DeltaError("%s: the ranks' shards are not the whole of it, each element once" % name)
