@@ -11,7 +11,7 @@ import typing
 
 from .switches import SWITCHES, is_on, log, requiring, set_up_logging
 
-# Where the function may have been put by name before it was wrapped.
+# Modules that may hold the function under its name from before it was wrapped.
 HOLDERS = ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 
 

@@ -192,7 +192,7 @@ def _class() -> typing.Any:
     return type("ThinwireBackend", (_Backend, base), ours | delegates)
 
 
-# {name of a group: its backend} until the group is destroyed: torch holds the part in C++ alone
+# {name of a group: its backend}, kept until the group is destroyed: torch holds the part in C++ alone
 _backends: dict[str, typing.Any] = {}
 
 
@@ -204,8 +204,8 @@ def create(options: typing.Any, _backend_options: object) -> object:
 
 def quantize(group: dist.ProcessGroup, codec: str | None) -> None:
     """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None
-    or "plain": no more. Not for a group that also gathers checkpoints. On all ranks of the group, between the
-    same operations."""
+    or "plain" ends that. Not for a group that also gathers checkpoints. On all ranks of the group, between
+    the same operations."""
     backend = _backends.get(group.group_name)
     if backend is None:
         raise ValueError("the group %r is not of the backend thinwire" % group.group_name)

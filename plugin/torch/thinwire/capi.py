@@ -63,7 +63,7 @@ class Codec(C.Structure):
 
     @functools.cached_property
     def says_length(self) -> bool:
-        """Whether its messages are as long as they come, and not of blocks."""
+        """Whether its messages have no fixed length: each says its own."""
         return lib().tw_quant_form(C.byref(self)) == MESSAGE
 
     def __str__(self) -> str:
@@ -262,7 +262,7 @@ _FUNCTIONS = {
 }
 TIMEOUT_HINT = ("the limit is the process group's, init_process_group(timeout=...), "
                 "unless TW_COLL_TIMEOUT is set")
-# A line with FOLLOWING within so many seconds of another error is no cause of its own.
+# An error line that contains FOLLOWING, at most FOLLOWS_SEC after another one, only follows from that one.
 FOLLOWING, FOLLOWS_SEC = "gave the job up", 5.0
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 

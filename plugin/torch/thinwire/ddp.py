@@ -36,7 +36,8 @@ class _Hook:
         self._rules, self._use = rules, Use(rules.settings())
         self._model, self._named = (weakref.ref(one) if one is not None else lambda: None
                                     for one in (model, model or named))
-        self.theirs: tuple[object, Callable] | None = None  # (state, hook) of the job's own
+        # (state, hook) that the program has registered itself.
+        self.theirs: tuple[object, Callable] | None = None
         self._usual, self._by_name = rules.of("TW_GRADS")
         self._names: dict[int, str] = {}  # {id of a parameter: its name}
         self._says_length = capi.says_length(self._usual, *(one.codec for one in self._by_name.rules))
@@ -83,7 +84,7 @@ class _Hook:
         row, columns = (gradient.shape[-1], gradient.shape[1:].numel()) if dims > 1 else (0, 0)
         return segments.Piece(gradient.numel(), why, row, name, columns)
 
-    # Without annotations: torch compares them with types, and here they are strings.
+    # It has no annotations: torch compares them with types, and in this file they would be strings.
     def __call__(self, state, bucket):
         if self.theirs is not None:
             return self.theirs[1](self.theirs[0], bucket)

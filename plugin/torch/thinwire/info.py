@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from . import capi, policy, switches
 from .version import __version__
 
-Line = tuple[str, str]  # (what, how it is)
-NCCL = pathlib.Path(__file__).resolve().parent / "nccl"  # what the wheel has for NCCL
+Line = tuple[str, str]  # (name, its state in words)
+NCCL = pathlib.Path(__file__).resolve().parent / "nccl"  # folder of the wheel with what NCCL loads
 PLUGIN, INTERPOSER = "libnccl-net-thinwire.so", "libthinwire-nccl.so"
 NO_INTERPOSER = "no interposer (%s): this wheel was built without CUDA and NCCL" % INTERPOSER
 

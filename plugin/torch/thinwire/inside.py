@@ -77,14 +77,14 @@ _FUNCTIONS = {
     ALLOCATION: ("self", "enable"),
     END_OF_FORWARD: ("self", "output"),
 }
-# {dotted name: its arguments here; None if Python knows no signature of it}
+# {dotted name: the arguments it gets here; None if Python knows no signature of it}
 Names = dict[str, typing.Optional[tuple[str, ...]]]
 # Used by everything here.
 _ALWAYS: Names = {
     "torch.distributed.distributed_c10d._get_default_store": (),
     "torch.distributed.ProcessGroup._get_backend": None,
 }
-# Used for FSDP2, but not of it.
+# FSDP2 needs these, which are not part of it.
 _BESIDE: Names = {
     "torch._C._current_graph_task_id": None,
 }
@@ -94,7 +94,7 @@ _BESIDE_LATER: Names = {
     "torch.autograd.Variable._execution_engine.queue_callback": None,
     "torch.utils._pytree.tree_map_only": None,
 }
-# Of torch.optim._muon, by their first parameters.
+# Functions of torch.optim._muon, with their first parameters.
 _MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
          "_zeropower_via_newtonschulz": ("grad", "ns_coefficients", "ns_steps", "eps"),
          "_adjust_lr": ("lr", "adjust_lr_fn", "param_shape")}
@@ -141,7 +141,7 @@ def _function(owner: Any, path: str) -> Callable | None:
 
 
 def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool:
-    """Whether its first parameters are these."""
+    """Whether a function's first parameters are these."""
     if function is None:
         return False
     return tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
@@ -452,7 +452,8 @@ def runs_root(state: Any) -> bool:
 
 
 def may_run_root(state: Any) -> bool:
-    """The same, if the pass may have failed before torch noted it."""
+    """Whether the present forward pass may have begun at this module: it may have failed before torch noted
+    that."""
     return state._is_root or state._state_ctx.iter_forward_root in (None, state)
 
 

@@ -26,7 +26,7 @@ _use, _shapes, _steps = Use({}), shapes.Shapes(), itertools.count()
 
 
 def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
-    """The ranks that have its rows. None if it is not sharded so, or between no others."""
+    """The group of ranks that have its rows. None if it is not sharded by rows, or lies on one rank alone."""
     if not isinstance(matrix, DTensor) or matrix.placements[-1] != Shard(0):
         return None
     if not all(isinstance(one, Replicate) for one in matrix.placements[:-1]):
@@ -37,8 +37,9 @@ def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
 
 def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
               group: dist.ProcessGroup) -> torch.Tensor:
-    """counts: elements of `source` for each rank. Returns those that come from each rank: `received`."""
-    room = source.new_empty(max(1, sum(received)))  # torch says that nothing has the address 0
+    """Send each rank its part of `source`, which has so many elements: counts. Returns what has come from all
+    ranks, so many elements from each: received."""
+    room = source.new_empty(max(1, sum(received)))  # else its address would be 0
     target = room[: sum(received)]
     ranks = None
     if source.is_cuda:
@@ -60,7 +61,7 @@ def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
 
 
 def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
-    """Who computes which: the costliest first, to the one that has the least so far."""
+    """Choose each matrix's owner: the costliest matrix first, to the rank with the least work so far."""
     costs, found = [0] * world, [0] * len(matrices)
     cost = [one.numel() * min(one.shape) for one in matrices]
     for i in sorted(range(len(matrices)), key=cost.__getitem__, reverse=True):
@@ -71,7 +72,8 @@ def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
 
 def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], group: dist.ProcessGroup,
                 compute: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-    """updates: this rank's rows of each. Returns its rows of what their owners have computed."""
+    """Returns this rank's rows of what the matrices' owners have computed. updates: this rank's rows of
+    each."""
     world, rank = group.size(), group.rank()
     owners = _owners(matrices, world)
     chunks = [-(-one.size(0) // world) for one in matrices]

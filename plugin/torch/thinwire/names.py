@@ -22,8 +22,7 @@ def cleaned(name: str) -> str:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern is of this parameter or of a module that it is in. "*.x" matches x at the top,
-    too."""
+    """Whether a pattern matches this parameter or a module that it is in. "*.x" matches x at the top, too."""
     modules = itertools.accumulate(name.split("."), lambda outer, inner: outer + "." + inner)
     return any(fnmatch.fnmatchcase(one, pattern) or fnmatch.fnmatchcase("." + one, pattern)
                for one in modules)

@@ -13,9 +13,9 @@ from . import capi, names, switches
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
-_INT = "int"  # delta4 rounds with int4
-SETTING_CHARS = 120  # of a text that ranks compare; a longer one is cut, with a checksum behind
-LOSSLESS = "lossless"  # codec of gradients by default, and under delta of weights without replicas
+_INT = "int"  # followed by the bits, the codec that rounds: int4 for delta4
+SETTING_CHARS = 120  # most characters of a text that ranks compare; a longer one is cut, and a checksum added
+LOSSLESS = "lossless"  # default codec of gradients, and under delta of weights without replicas
 
 # (name, default, unit, meaning, type), as the library's own tables of variables have them
 VARIABLES = [
@@ -139,7 +139,8 @@ def _exact_changes(text: str) -> capi.Codec | None:
 
 
 def _weights(text: str) -> capi.Codec | None:
-    """Parse a codec of weights: one whose errors are as large as what it sends is for sums alone."""
+    """Parse a codec of weights. One whose errors are as large as what it sends is for sums alone, and
+    refused."""
     codec = capi.parse_codec(text)
     if codec is not None and codec.says_length and not codec.lossless:
         raise ValueError("%r is for gradients: a weight's error would be as large as the weight" % text)

@@ -10,7 +10,7 @@ import sys
 SWITCHES = ("TW_FSDP", "TW_DDP")
 OFF = ("", "0", "n", "no", "off", "false")
 ON = ("y", "yes", "on", "true", "1")
-REQUIRE = "require"  # on, and where the ranks do not all use Thinwire the job ends
+REQUIRE = "require"  # value of a switch: it is on, and the job ends unless all ranks use Thinwire
 
 log = logging.getLogger("thinwire")
 
@@ -25,7 +25,7 @@ def requiring() -> str:
 
 
 def set_up_logging() -> None:
-    """Log lines go to stderr from info on, unless the program has said what it wants of logging."""
+    """Log lines go to stderr from level info on, unless the program has set up logging itself."""
     if not logging.root.handlers and not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("thinwire: %(message)s"))

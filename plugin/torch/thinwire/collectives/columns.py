@@ -2,10 +2,9 @@
 
 A block of 128 numbers has one scale: where one input of a layer is 100 times as large as the others, so is
 its column of the gradient, and what shares a block with it becomes 0, in every step. So each matrix is
-divided, column by column, by powers of two that all ranks have in common, and what has been summed is
-multiplied by them: nothing is rounded by that. They come from the sums of squares of the operation before,
-which a small all-reduce brings meanwhile, on all ranks the same bits; the first operation of all goes without
-loss."""
+divided, column by column, by powers of two that all ranks have in common, and the sum is multiplied by them:
+that rounds nothing. They come from the sums of squares of the operation before, which a small all-reduce
+brings to all ranks meanwhile, with the same bits; the very first operation goes without loss."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from ..engine.communicators import Communicator, Request, Waitable
 from ..telemetry.tally import book
 
 KIND = "column scales"
-KEEPS = 0.5  # part of the earlier sums that stays in each operation
+KEEPS = 0.5  # share of the earlier sums that each operation keeps
 SAMPLE_ROWS = 512  # rows of a matrix that are summed, at most
 # A matrix with fewer rows that are not 0 is not scaled. A part of a typical row is added to each column's
 # sum: the column may be 0 in all rows but one today and in none tomorrow.
@@ -41,7 +40,7 @@ class Matrix:
     columns: int
 
     def of(self, run: torch.Tensor, copies: int) -> torch.Tensor:
-        """Returns (copies, rows, columns) of the runs, which follow one another."""
+        """Returns this matrix in each of the runs, which follow one another: (copies, rows, columns)."""
         flat = run.view(-1)
         return flat.as_strided((copies, self.n_elems // self.columns, self.columns),
                                (flat.numel() // copies, self.columns, 1), flat.storage_offset() + self.offset)
@@ -79,7 +78,7 @@ class _Sums:
 
     def exponents(self, total: torch.Tensor, limit: int) -> torch.Tensor:
         """Returns (columns) exponents of the columns' root mean squares, relative to the matrix's geometric
-        mean. A column without a gradient counts as typical."""
+        mean. A column without a gradient gets exponent 0, the typical one."""
         of = self._of.to(total.device)
         squares, rows = total.split([len(of), len(self.widths)])
         rows = rows[of].clamp(min=1)

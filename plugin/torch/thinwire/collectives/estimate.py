@@ -13,7 +13,7 @@ from ..telemetry.tally import book
 from .shapes import Operation
 
 SAMPLE_ELEMS = 1 << 18  # elements that are encoded at a time, at most: about a millisecond
-EVERY = 61  # one operation in so many of a kind; a prime, so that all groups of parameters have their turn
+EVERY = 61  # samples one operation in so many; a prime, so that all groups of parameters have their turn
 
 
 class _Sampler:
@@ -27,7 +27,8 @@ class _Sampler:
 
     @staticmethod
     def _segments(table: segments.Table, number: int) -> tuple[list[capi.LosslessSegment], int]:
-        """Choose segments that follow each other, others each time. Returns them and their elements."""
+        """Choose neighbouring segments, different ones each time. Returns them and how many elements they
+        have."""
         chosen, total, first = [], 0, number * 7919
         for i in range(table.n_segments):
             one = table.segments[(first + i) % table.n_segments]

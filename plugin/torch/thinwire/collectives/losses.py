@@ -1,5 +1,5 @@
-"""What is lost: of what is sent with loss a few numbers of each parameter are encoded and decoded once more,
-now and then, on each rank, for the report; rank 0 warns of a parameter that loses too much."""
+"""Measures what is lost: now and then each rank encodes and decodes a few numbers of each parameter that is
+sent with loss once more, for the report; rank 0 warns of a parameter that loses too much."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .. import capi
 from ..telemetry.tally import Loss, book, warn
 from .shapes import Operation
 
-EVERY = 5  # one operation in so many of a shape is looked at
-SAMPLE_ELEMS = 16384  # elements of a parameter in one look, about: some tens of microseconds
-# Rank 0 warns of a parameter after so many looks, if more of its values became 0 or its error is larger.
+EVERY = 5  # one operation of a shape in EVERY is measured
+SAMPLE_ELEMS = 16384  # about as many elements of a parameter are measured at a time, in some tens of microseconds
+# After LOOKS measurements rank 0 warns of a parameter with a larger share of values that became 0, or error.
 LOOKS, MOST_ZEROS, MOST_ERROR = 3, 0.5, 0.5
 
 

@@ -95,7 +95,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
         return None, collections.Counter({"unquantized()": everything})
     if ranks.n_nodes == 1:
         return None, collections.Counter({"ranks of one node": everything})
-    if ranks.cuda and operation.codec.says_length:  # it would have been staged
+    if ranks.cuda and operation.codec.says_length:  # if it gained anything, it would have been staged
         return None, collections.Counter({DECLINED: everything})
     if not operation.dtype.is_floating_point:
         return None, reasons + collections.Counter({str(operation.dtype): everything - reasons.total()})
@@ -134,7 +134,7 @@ def _begin(operation: Operation, args: capi.Args, ranks: Communicator) -> Waitab
     if is_divided and operation.result is not None:
         request = scaling.undone(request, operation.result)
         if ranks.cuda:
-            request.wait()  # by the stream's order alone
+            request.wait()  # the stream's order does that alone
     scaling.post(ranks)
     return request
 
@@ -143,9 +143,9 @@ class _Posted(typing.NamedTuple):
     """An operation under way, and its bytes to other nodes."""
 
     request: Waitable
-    plain: int  # bytes had nothing been quantized
+    plain: int  # bytes that it would have sent unquantized
     sent: int
-    bound: int  # part of sent: bounds of messages that say their length, which may be shorter
+    bound: int  # part of sent: upper bounds of messages whose length is not fixed
     reasons: collections.Counter[str]  # {why: how many tensors are not quantized}
 
 
@@ -170,7 +170,7 @@ def _post(operation: Operation, ranks: Communicator) -> _Posted:
 
 
 class Requests(Waitable):
-    """Several operations that are one to whoever waits."""
+    """Several operations that callers wait for as one."""
 
     def __init__(self, together: Sequence[Waitable]):
         self._together = together

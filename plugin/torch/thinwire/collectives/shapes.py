@@ -27,14 +27,14 @@ class Shape:
     # Held from when the table's pointers are set until the library has copied it.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     scaling: columns.Scaling | None = None
-    names: tuple[str, ...] = ()  # the tensors', "" where it is not known
-    n_posts: int = 0  # posts with loss
+    names: tuple[str, ...] = ()  # names of the tensors; "" where one is not known
+    n_posts: int = 0  # how many posts were to lose something
     staged: bool | None = None  # whether it is worth staging; None: not yet known
 
     @classmethod
     def of(cls, table: segments.Table, pieces: Sequence[segments.Piece],
            scaling: columns.Scaling | None = None) -> Shape:
-        """Make one. pieces: those of each rank's run in the table."""
+        """Make one. pieces: the table's pieces in each rank's run."""
         reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
         return cls(table, reasons, len(pieces), scaling=scaling, names=tuple(one.name for one in pieces))
 
@@ -100,7 +100,7 @@ class Operation:
     reduction: tuple[int, float] = (capi.SUM, 1.0)
     step: int = 0
     of: str = ""  # what it moves; it is the same on all ranks, which is checked
-    root: int = 0  # a broadcast's
+    root: int = 0  # the rank that sends, in a broadcast
     # Whether it was made inside unquantized(), whenever it is posted.
     unquantized: bool = dataclasses.field(default_factory=policy.is_unquantized)
     # A reduction's input and output.

@@ -2,8 +2,8 @@
 whose length NCCL would have to know beforehand.
 
 What a rank gives is copied to pinned host memory, the library works there, and the result is copied back. The
-copies are on two streams beside what computes; a thread posts an operation when the first copy has ended.
-Streams and copies are torch's; tests put others in the place of `device`."""
+copies run on two streams of their own; a thread posts an operation when the first copy has ended. Streams and
+copies are torch's; tests put others in the place of `device`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import operations, shapes
 
 
 class Cuda:
-    """What is asked of a GPU; tests put another one in its place."""
+    """What staging asks of a GPU; tests put another class in its place."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cuda
@@ -62,7 +62,7 @@ class Cuda:
 
 @functools.cache
 def _operation(name: str) -> Callable[..., int]:
-    """A function of the driver. One that it has not fails."""
+    """Returns a function of the driver; one that the driver lacks always fails."""
     return getattr(C.CDLL("libcuda.so.1"), name, lambda *_args: -1)
 
 
@@ -77,8 +77,8 @@ def _operate(name: str, count: torch.Tensor, value: int, stream: torch.cuda.Stre
 
 device = Cuda()
 
-_LOOK_SEC = 1e-4  # between looks at a count
-_CHECK_SEC = 1.0  # between looks whether the GPU has failed
+_LOOK_SEC = 1e-4  # pause between two reads of a count
+_CHECK_SEC = 1.0  # pause between two checks whether the GPU has failed
 
 # (from, to): a copy between the GPU and the host
 Copy = tuple[torch.Tensor, torch.Tensor]
@@ -97,7 +97,7 @@ class Staged(Waitable):
         source, room = give
         written = device.current(source).record_event()
         lane.out.wait_event(written)
-        lane.into.wait_event(written)  # for what used the result's memory before
+        lane.into.wait_event(written)  # it waits for whatever used the result's memory before
         device.copy(room, source, lane.out)
         self.number = lane.next()  # 0: the host enqueues the copy back
         if self.number:
@@ -119,7 +119,8 @@ class Staged(Waitable):
         self._posted.set()
 
     def finish(self) -> None:
-        """Let the result go to the GPU when it is there; after a failure too, as the GPU may be waiting."""
+        """When the result is there, let it be copied to the GPU; after a failure, too, as the GPU may be
+        waiting."""
         with self._failing():
             if self._request is not None:
                 self._request.wait()
@@ -139,10 +140,10 @@ class Staged(Waitable):
     def is_coded(self) -> bool:
         """Wait until it is posted. Returns whether any of it is encoded."""
         self._posted.wait()
-        return self._request is None or self._request.coded  # wait() says why there is none
+        return self._request is None or self._request.coded  # if there is no request, wait() says why
 
     def follow(self) -> None:
-        """Let the current stream wait for the result; the host, too, if the GPU cannot alone."""
+        """Let the current stream wait for the result; the host waits, too, if the GPU cannot do so alone."""
         if self.number:
             self._lane.current().wait_event(self._in)
         else:
@@ -169,8 +170,8 @@ class Lane:
     """Streams of one GPU, and threads that post and finish operations in the order of the calls, which is the
     same on all ranks.
 
-    While the GPU waits for the host, the threads ask nothing of CUDA: the program may be in a call that waits
-    for the GPU, and CUDA then makes others wait for that call. They read and write counts."""
+    While the GPU waits for the host, the threads make no calls of CUDA: the program may be in a call that
+    waits for the GPU, and CUDA then makes others wait for that call. They read and write counts."""
 
     def __init__(self, like: torch.Tensor):
         self._like = like.new_empty(0)
@@ -200,7 +201,7 @@ class Lane:
             time.sleep(_LOOK_SEC)
 
     def ended(self, number: int) -> None:
-        """The operation with that number, if it has one, has ended."""
+        """Tell the stream that the operation with that number has ended; 0: it has none."""
         if number:
             self._ended.fill_(number)
 
@@ -245,8 +246,8 @@ def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, sa
 
 def operate(make: Callable[[torch.Tensor, torch.Tensor], Sequence[shapes.Operation]], source: torch.Tensor,
             result: torch.Tensor, ranks: Communicator, place: int | None = None) -> Staged:
-    """Post operations in host memory that are one call. make: makes them of host memory for the source and
-    for the result. place: where in the result the source is, in elements; None: elsewhere."""
+    """Post the operations of one call in host memory. make: makes them, given host memory for source and
+    result. place: where in the result the source is, in elements; None: elsewhere."""
     back = device.pinned(result.numel(), result.dtype)
     room = (device.pinned(source.numel(), source.dtype) if place is None
             else back[place : place + source.numel()])

@@ -45,7 +45,7 @@ def _ipv6(device: str) -> str | None:
 
 
 def of_device(device: str) -> str | None:
-    """An address of a network device. None if it has none, or is only UCX's, as "mlx5_0:1"."""
+    """An address of a network device. None if it has none, or if only UCX knows the device, as "mlx5_0:1"."""
     return _ipv4(device) or _ipv6(device)
 
 

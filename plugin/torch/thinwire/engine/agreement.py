@@ -4,8 +4,8 @@ A rank that lacks something cannot be asked, as it may run no code of ours; and 
 same for a while. So every rank says early, in torch's store, that it is ready and with which settings: with
 TW_FSDP or TW_DDP as soon as there is a default group, else when it first wants to use Thinwire. Before its
 first collective a rank looks for the verdict. The last one to speak writes it, or a rank that has waited for
-the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is then
-in the very collective of torch's own that the others fall back to.
+the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is
+already in torch's own collective, to which the others then fall back.
 
 With a variable it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls
 Thinwire, it is the ranks of a group, which then wait for one another as torch would."""
@@ -102,7 +102,7 @@ class Life:
     """What this rank has said in one world of ranks, and the verdicts that it knows."""
 
     def __init__(self, world: World, falls_back: bool = True):
-        """falls_back: without Thinwire torch's own collectives are used; else that is an error with the
+        """falls_back: where Thinwire is not used, torch's own collectives are; else that is an error with the
         reason."""
         self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
         self._falls_back = falls_back
@@ -138,7 +138,7 @@ class Life:
         return "verdict/" + hashlib.sha256(" ".join(map(str, members)).encode()).hexdigest()[:16]
 
     def _judge(self, members: tuple[int, ...], waited: str) -> None:
-        """Write a verdict over these ranks, unless one is written."""
+        """Write a verdict over these ranks, unless there is one."""
         present = [rank for rank in members if self._store.check([self._key(rank)])]
         texts = self._store.multi_get([self._key(rank) for rank in present])
         states = {rank: State(*json.loads(text)) for rank, text in zip(present, texts)}
@@ -148,7 +148,7 @@ class Life:
         self._store.compare_set(self._verdict_key(members), "", verdict)
 
     def _settle(self, members: tuple[int, ...], waited_sec: float, what: str) -> None:
-        """Judge now if no verdict is there: the time is over."""
+        """The time is over: judge now, if there is no verdict yet."""
         if not self._store.check([self._verdict_key(members)]):
             self._judge(members, "within %.0f s (%s)" % (waited_sec, what))
 
@@ -229,7 +229,7 @@ class _Lives:
         self._n = 0
         self._group: weakref.ref[dist.ProcessGroup] | None = None
         self._life: Life | None = None
-        self._past: list[str] = []  # their reasons
+        self._past: list[str] = []  # reasons of earlier Lives
 
     def now(self) -> Life:
         """The Life of the present default group."""

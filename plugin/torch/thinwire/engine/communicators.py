@@ -1,7 +1,7 @@
 """Communicators, and operations on them.
 
 A thread of the C library owns a transport and moves every operation on it; Python threads only post and wait.
-There is a transport for each set of ranks that some process group has: what is collective is so over that
+Each set of ranks that some process group has gets a transport of its own, so a collective call involves that
 group alone, as in torch."""
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Waitable:
     """Something under way; any thread may test or wait."""
 
     span: spans.Span  # when it was posted, for the timeline
-    declined = ""  # why it goes plain although it has a codec
-    coded = True  # whether it is encoded, or some of it
+    declined = ""  # why it goes plain although it has a codec; "" if it does not
+    coded = True  # whether any of it is encoded
 
     def test(self) -> bool:
         """Whether it has ended, well or not."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Until it has ended; an exception if it failed."""
+        """Wait until it has ended. Raises an exception if it has failed."""
         raise NotImplementedError
 
     def exception(self) -> BaseException | None:
@@ -54,7 +54,7 @@ class Waitable:
 
 
 class UnderWay(Waitable):
-    """Something that the library has begun."""
+    """An operation of the library's that has begun."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class Request(UnderWay):
             self._error = error
 
     def enqueued(self) -> None:
-        """It is on a CUDA stream, whose order does the rest: nobody waits for it."""
+        """Note that it is on a CUDA stream, whose order does the rest: nobody waits for it."""
         self._end(capi.OK)
 
     def take_elapsed(self) -> float:
@@ -142,7 +142,7 @@ class Communicator:
         self._timeout_sec = timeout_sec
         self.engine, self.pointer, self.rank, self.world, self.cuda = engine, pointer, rank, world, cuda
         self.n_nodes = capi.lib().tw_coll_n_nodes(pointer)
-        self.aside_bytes = 0  # sent to other nodes for our own purposes
+        self.aside_bytes = 0  # bytes sent to other nodes for Thinwire's own purposes
         self.keeper: Attached | None = None  # made by replicas.keeper_of()
         self.is_uneven, self.keeping = False, threading.Lock()
         self._flight: list[Request] = []

@@ -20,11 +20,11 @@ from .. import capi, inside, policy
 from ..switches import log
 from . import addresses
 
-POLL_SEC = (0.005, 0.1)  # pause between looks into the store: the first one, and the longest
+POLL_SEC = (0.005, 0.1)  # pauses between two looks into the store: the first one, and the longest
 
 
 def poll(is_there: Callable[[], bool], limit_sec: float) -> bool:
-    """Wait until it is there. Returns whether that came within the time. Other threads may use the store
+    """Wait until is_there() holds. Returns whether it did within the time. Other threads may use the store
     meanwhile, and signals are handled."""
     until, pause = time.monotonic() + limit_sec, POLL_SEC[0]
     while not is_there():
@@ -139,7 +139,7 @@ class Meeting:
         return address, port.value, secret, listener
 
     def _come(self) -> tuple[str, int, str, int]:
-        """The other ranks' part: the same, as the first one says it."""
+        """The other ranks' part: it returns the same, as the first rank has told it."""
         self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
         told = json.loads(self._store.get("0"))

@@ -1,7 +1,7 @@
 """Tables of segments: how an operation's buffers fall into tensors.
 
-A table is made once for a shape; before each post its pointers are set, all at once, as a column of the same
-memory. The library copies a table when an operation is posted."""
+A table is made once for a shape; before each post its pointers are set, all at once, through a view of the
+same memory. The library copies a table when an operation is posted."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def offsets_of(pieces: Sequence[Piece], itemsize: int) -> list[int]:
 
 class RankMajor(Table):
     """Segments of FSDP2's flat buffers, (W, sum of pieces), where all that belongs to rank 0 comes first: one
-    for each (rank, piece). offsets, run_bytes: where the pieces begin in a rank's run and how long it is, if
-    they are not all of it."""
+    for each (rank, piece). offsets, run_bytes: where the pieces begin in a rank's run, and its length; None:
+    they are all of it."""
 
     def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int,
                  offsets: Sequence[int] | None = None, run_bytes: int | None = None):
@@ -91,7 +91,7 @@ class RankMajor(Table):
 
 class Plain(Table):
     """Tensors one after another, split evenly over the ranks: all-reduce in place. offsets: where they begin,
-    in bytes, if they are not all there is."""
+    in bytes; None: they are all there is."""
 
     def __init__(self, pieces: Sequence[Piece], itemsize: int, offsets: Sequence[int] | None = None):
         super().__init__(len(pieces))
@@ -119,6 +119,6 @@ class Whole(Table):
             self._keep.append(received)
 
     def move(self, source: int, target: int) -> None:
-        """Addresses; 0 for the source: it is in the target, where it belongs."""
+        """Set the addresses; source 0: what is sent lies in the target already, where it belongs."""
         self._column(_SRC, source, [0])
         self._column(_DST, target, [0])

@@ -2,9 +2,8 @@
 hour by default.
 
 NCCL's groups are aborted. A collective of gloo's cannot be, but it ends when its connections do: so they are
-shut down as soon as the main thread does not get on. gloo keeps them to itself, and Linux says which they
-are: each of gloo's threads sleeps in an epoll_wait of its own kind, on a set of sockets that is listed in
-/proc."""
+shut down as soon as the main thread hangs. gloo keeps them to itself, and Linux says which they are: each of
+gloo's threads sleeps in an epoll_wait of its own kind, on a set of sockets that is listed in /proc."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ WATCH_SEC = 0.5
 STUCK_SEC = 3.0
 WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py",
                  "torch/autograd/graph.py")
-CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # between a Python function and C++
+CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # these pass from a Python function to C++
 # In this file torch catches what a collective raises, and raises it again.
 PASSING_ON = "torch/distributed/c10d_logger.py"
 # /proc/self/task/ID/syscall of a thread of gloo: epoll_wait (on x86-64), set, memory, 64 events, 10 ms.

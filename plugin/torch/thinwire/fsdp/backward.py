@@ -40,7 +40,7 @@ class Pending(torch.Tensor):
     __torch_function__ = inside.no_torch_function
 
     def ready(self) -> torch.Tensor:
-        """The memory, filled."""
+        """Returns the memory once it is filled."""
         self.result.finish()
         return self.value
 
@@ -83,7 +83,7 @@ class Result:
         self._lock = threading.Lock()
 
     def comes_of(self, request: Waitable, kind: str) -> None:
-        """The result comes of this operation."""
+        """Note which operation fills the result."""
         self._request, self._kind, self.is_done = request, kind, False
 
     def wait(self) -> None:
@@ -162,11 +162,11 @@ class Call:
     def __init__(self, params: Sequence[object]):
         self._params, self._result, self._n_allocated = params, Result(), 0
         self._before = [inside.shard(one).grad for one in params]
-        for one in params:  # or FSDP2 would read the result, to add to them
+        for one in params:  # else FSDP2 would read the result, to add it to them
             inside.shard(one).grad = None
 
     def asks_for_input(self) -> bool:
-        """Whether the next buffer is for what is reduced: FSDP2 asks for it first."""
+        """Whether the next buffer is the reduction's input: FSDP2 asks for that one first."""
         return self._n_allocated == 0
 
     def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
@@ -183,7 +183,7 @@ class Call:
         return made
 
     def fail(self) -> None:
-        """foreach_reduce has raised."""
+        """Put the gradients back: foreach_reduce has raised."""
         self._put_back()
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
@@ -205,7 +205,7 @@ class Call:
             inside.local_shard(before).add_(shard)
 
     def end(self, context: object) -> None:
-        """foreach_reduce has returned."""
+        """Note that foreach_reduce has returned: its result may still be under way."""
         with torch.no_grad():
             for before, new in zip(self._before, self._put_back()):
                 if new is not None:  # else FSDP2 keeps it until replicas are reduced

@@ -11,9 +11,9 @@ import torch
 
 from .. import inside
 
-# As many are in use at once: of the reduction that runs, and of the next one.
+# So many are in use at once: one of the reduction that runs, and one of the next.
 KEPT = 2
-KEPT_BYTES = 256 << 20  # of all of them
+KEPT_BYTES = 256 << 20  # limit of all of them together
 
 
 class Buffers:
@@ -35,7 +35,7 @@ class Buffers:
             return made
 
     def _keep(self, made: torch.UntypedStorage) -> None:
-        """Keep this one, too. What nobody uses makes room for it, the oldest first."""
+        """Keep this one, too. Buffers that nobody uses are dropped for it, the oldest first."""
         kept = [*self._kept, made]
         while len(kept) > KEPT or sum(one.nbytes() for one in kept) > KEPT_BYTES:
             unused = next((one for one in kept if not inside.is_in_use(one)), made)

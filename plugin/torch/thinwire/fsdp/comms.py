@@ -26,7 +26,7 @@ from ..telemetry import tally
 from . import backward, buffers, prefetch, replicas
 
 UNKNOWN = "unknown boundaries"
-OWN_GATHER = "gathered as %s says"  # a tensor's own class says it: one of fp8, or of 4 bits
+OWN_GATHER = "gathered as %s says"  # a tensor's own class decides that, such as one of fp8 or of 4 bits
 
 # {operation: the report's name for it}
 KINDS = {capi.ALLGATHER: "all-gather", capi.REDUCE_SCATTER: "reduce-scatter", capi.ALLREDUCE: "all-reduce"}
@@ -108,7 +108,7 @@ class _Comm:
     def _together(self, op: int, shaped: list[Shaped], place: Callable[[typing.Any], None],
                   keep: tuple[torch.Tensor, ...],
                   reduction: tuple[int, float] = (capi.SUM, 1.0)) -> list[shapes.Operation]:
-        """One operation's parts. keep: the result, and what is reduced."""
+        """Returns the parts of one operation. keep: the result, and what is reduced."""
         kind = KINDS[op]
         step, of = self._next(), "%s of %s" % (kind, inside.name(self.group) or "the root")
         return [shapes.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
@@ -187,7 +187,7 @@ def _kept_bytes(ranks: Communicator) -> int:
 
 
 def _kept_bytes_each(param: object) -> int:
-    """Of an element; fp8, as a tensor's own class mostly gathers it, has no state."""
+    """Bytes of host memory for an element. A tensor's own class mostly gathers fp8, which has no state."""
     if inside.gathers_own(param):
         return 1
     return inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES
@@ -257,8 +257,8 @@ class _AllGather(_Comm):
         return self._shape(dtype, pieces, (ranks.world, ranks.rank), _rank_major(ranks, dtype, run))
 
     def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
-        """The parts of a run of so many elements of the buffer's type, which is bytes for mixed types, as
-        replicas keep them."""
+        """Parts, as replicas keep them, of a run of `run` elements of the buffer's type; mixed types are
+        bytes."""
         whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
         if whole and not rounds:
             return [replicas.Part(0, run // dtype.itemsize, dtype)]
@@ -347,7 +347,7 @@ class _ReduceScatter(_Comm):
     """The reduce-scatter of gradients, and their all-reduce between replicas."""
 
     variable = "TW_GRADS"
-    params: Sequence[object] = ()  # those of the reduction that is posted
+    params: Sequence[object] = ()  # parameters of the reduction that is posted next
     call: backward.Call | None = None  # the call whose reduction need not be waited for
 
     def allocate(self, size, *, dtype, device):
@@ -414,7 +414,7 @@ class _ReduceScatter(_Comm):
         return self._shapes[known]
 
     def _wait(self, request: Waitable, kind: str, result: torch.Tensor) -> None:
-        """Wait now, or let the reader of the result wait: FSDP2 drops what is returned to it."""
+        """Wait now, or let the reader of the result wait: FSDP2 drops the handle that it gets."""
         if isinstance(result, backward.Pending):
             result.result.comes_of(request, kind)
         else:
@@ -424,7 +424,7 @@ class _ReduceScatter(_Comm):
         """Reduce this rank's shards of gradients, or whole ones, between replicas. Returns False if torch is
         to do it."""
         if isinstance(tensor, backward.Pending):
-            tensor.result.wait()  # for the reduce-scatter before
+            tensor.result.wait()  # wait for the reduce-scatter before it
         value = backward.value_of(tensor)
 
         def shaped_of(_ranks):

@@ -25,7 +25,7 @@ class Forward:
         """A group's parameters are gathered: ask for those of the next group."""
         if group in self._ahead:
             self._ahead.remove(group)
-        # In backward, what is computed again has an order of its own.
+        # In backward, modules that compute again have an order of their own.
         if self._off or inside.backward_pass() != -1:
             return
         self._now.append(group)
@@ -114,7 +114,8 @@ def watch_state(state: typing.Any) -> None:
             forward(inside.state_context(state)).give_up()
 
     for module in inside.state_modules(state):
-        # The first runs after each pass, also a failed one, but not after KeyboardInterrupt: so the second.
+        # The first hook runs after each pass, even a failed one, but not after KeyboardInterrupt: hence the
+        # second.
         module.register_forward_hook(failed, always_call=True)
         module.register_forward_pre_hook(failed, prepend=True)
 

@@ -83,7 +83,8 @@ class Unit:
                  reasons: collections.Counter[str]):
         """params: what it was made with; reasons: {why: how many tensors' changes are not rounded}"""
         self.communicator, self.pointer, self.name = keeper.communicator, pointer, params.name.decode()
-        self.codec = str(params.codec.contents) if params.codec else ""  # that rounds changes
+        # The text of the codec that rounds changes; "" if none does.
+        self.codec = str(params.codec.contents) if params.codec else ""
         self._reasons, self.plain_bytes = reasons, _plain_bytes(keeper.communicator, params.run_bytes)
         self._last: Gather | None = None  # the gather under way
         keeper.units.add(self)
@@ -99,7 +100,7 @@ class Unit:
         """Post a gather. whole: room for what all ranks give, with the own part in its place; a rounded
         change replaces it by what the others get. lossless: round nothing this time."""
         if (last := self._last) is not None:
-            last.wait()  # its owner may have dropped it
+            last.wait()  # whoever posted it may have dropped it
         self.communicator.engine.check_usable()
         gather = Gather(self, whole)
         with spans.shown(gather.span.name):
@@ -169,7 +170,7 @@ class Keeper:
         Collective. limit: bytes for all units of the process; 0: any. rounds: the codec of changes; None:
         they lose nothing."""
         self._names[name] += 1
-        if self._names[name] > 1:  # another model's, or another shape
+        if self._names[name] > 1:  # that name is taken, by another model or another shape
             name = "%s (%d)" % (name, self._names[name])
         table = (capi.Part * len(parts))(*[
             capi.Part(one.offset, one.n_elems, TYPES[one.dtype],

@@ -36,7 +36,7 @@ def _count(kind: str, is_shard: bool, args: tuple[typing.Any, ...]) -> None:
     name = next(one for one in reversed(args) if isinstance(one, (str, dist.ProcessGroup)))
     group = inside.group_named(name) if isinstance(name, str) else name
     whole = sum(one.nbytes for one in given) * (group.size() if is_shard else 1)
-    if whole >= policy.MIN_BYTES:  # not for a norm or a loss
+    if whole >= policy.MIN_BYTES:  # a norm or a loss is not counted
         operations.elsewhere("functional " + kind, WHY, group, whole)
 
 

@@ -25,15 +25,16 @@ from ..version import __version__
 VARIABLE = "TW_REPORT"
 PATIENCE_SEC = 10.0  # how long rank 0 waits for what the others know
 STRIP_SEC = 2.0  # how much of the end of the run the timeline shows
-WIDTH, LEFT, RIGHT, ROW = 760, 190, 190, 22  # of a picture, its labels and its numbers; a row's height
+# Widths of a picture, of its labels and of its numbers; the height of a row.
+WIDTH, LEFT, RIGHT, ROW = 760, 190, 190, 22
 COLOURS = ["#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b7791f", "#718096"]
 GREY, PALE = "#a0aec0", "#bee3f8"
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:780px;margin:2em auto;padding:0 1em;color:#1a202c}
 h2{font-size:1.15em;margin:1.6em 0 .3em}svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif}
 pre{white-space:pre-wrap;font-size:12px;background:#f7fafc;padding:1em}b.big{font-size:1.6em}"""
-Part = tuple[float, str, str]  # of a bar: its length, its colour, what it says under the pointer
-Tallies = Mapping[str, Tally]  # by the kind of operation
+Part = tuple[float, str, str]  # part of a bar: its length, its colour, its tooltip
+Tallies = Mapping[str, Tally]  # tallies by the kind of operation
 Known = dict[str, typing.Any]  # what a rank tells rank 0
 
 
@@ -193,5 +194,5 @@ def write(tallies: Tallies, words: str) -> None:
         parts = _gather(tallies)
         if parts:
             pathlib.Path(path).write_text(_page(tallies, parts, words), encoding="utf-8")
-    except (OSError, RuntimeError) as error:  # torch's errors of a store are the latter
+    except (OSError, RuntimeError) as error:  # torch's store raises RuntimeError
         log.warning("%s=%s: %s", VARIABLE, path, error)

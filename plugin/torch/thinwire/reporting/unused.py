@@ -28,7 +28,7 @@ _DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
 class _Model:
     """What is known of a DDP model."""
 
-    step_bytes: int  # about what a rank sends for a step's gradients
+    step_bytes: int  # about how many bytes a rank sends for a step's gradients
     steps: int = 0
     hooked: bool = False
     ours: typing.Any = None  # TW_DDP's hook, until the program registers its own
@@ -40,7 +40,7 @@ FSDP1_WHY = "fully_shard is what goes over thinwire"
 
 
 _models: list[_Model] = []
-# Models do not hold it: programs pickle them.
+# The models themselves do not hold it, as programs pickle them.
 _seen: weakref.WeakKeyDictionary[DistributedDataParallel, _Model] = weakref.WeakKeyDictionary()
 _fsdp1: list[Elsewhere] = []  # one for all FSDP1 models together, once there is one
 
@@ -95,7 +95,7 @@ class _Distributed(types.ModuleType):
             return found
 
         def counted(*args, **kwargs):
-            with contextlib.suppress(Exception):  # of other versions
+            with contextlib.suppress(Exception):  # other versions may fail here
                 _count_fsdp1(_FSDP1_CALLS[name], (*args, *kwargs.values()))
             return found(*args, **kwargs)
 
@@ -133,12 +133,12 @@ def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) ->
         return False
     inside.check_hook(model, hook)
     seen.ours.theirs, seen.ours = (state, hook), None
-    seen.hooked, seen.steps = False, 0  # the steps before had ours
+    seen.hooked, seen.steps = False, 0  # earlier steps ran with our hook
     return True
 
 
 def _built_in(kind: dist.BuiltinCommHookType) -> Callable:
-    """One of torch's hooks in C++, as torch has it in Python."""
+    """The Python form of one of torch's C++ hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     is_fp16 = kind == dist.BuiltinCommHookType.FP16_COMPRESS
@@ -215,7 +215,7 @@ def _is_interposed() -> bool:
 def _others() -> Iterator[str]:
     for what, name, is_used in _OTHERS:
         module = sys.modules.get(name)
-        with contextlib.suppress(Exception):  # of other versions
+        with contextlib.suppress(Exception):  # other versions may fail here
             if module is not None and is_used(module):
                 yield what
 

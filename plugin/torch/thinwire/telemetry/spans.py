@@ -81,7 +81,8 @@ def lanes(operations: list[Span]) -> dict[int, int]:
 
 
 def _us(seconds: float) -> float:
-    """Microseconds since 1970 as readers hold them: in doubles, which are a quarter of one apart."""
+    """Microseconds since 1970. Readers hold them in doubles, which are a quarter of a microsecond apart
+    there."""
     return _ORIGIN_US + seconds * 1e6
 
 
@@ -108,15 +109,15 @@ def events(rank: int) -> list[dict[str, object]]:
             arrow = {"cat": "waited for", "name": "waited for", "id": number, "pid": rank}
             lane = _OPERATIONS + lane_of[id(one.of)]
             made.append(arrow | {"ph": "s", "tid": lane, "ts": _us(one.of.begin)})
-            # Readers bind it to the slice that is open at that time: the wait, so long as it has not ended.
+            # Readers bind the arrow's end to the slice that is open at its time: it must lie within the wait.
             made.append(arrow | {"ph": "f", "bp": "e", "tid": tid, "ts": max(begin, end - 1)})
     return made
 
 
 def write(path: str | os.PathLike[str]) -> None:
     """Write, as a Chrome trace for Perfetto, when this rank's operations ran, and when it waited for which,
-    of the last 16384 of both. On GPUs they are in the stream's order, and not in it: torch.profiler shows
-    them."""
+    of the last 16384 of both. The trace lacks operations on GPU memory, which run in a stream's order:
+    torch.profiler shows them."""
     rank = inside.rank()
     pathlib.Path(path).write_text(
         json.dumps({"traceEvents": events(rank), "displayTimeUnit": "ms"}), encoding="utf-8")

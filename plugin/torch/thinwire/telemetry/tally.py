@@ -52,7 +52,7 @@ class Tally:
     headers."""
 
     calls: int = 0
-    plain_bytes: int = 0  # bytes had nothing been quantized
+    plain_bytes: int = 0  # bytes that it would have sent unquantized
     sent_bytes: int = 0
     bound_bytes: int = 0  # part of sent_bytes: bounds of lossless messages, which may be shorter
     took_sec: float = 0.0  # sum of the times from post to end
@@ -131,7 +131,7 @@ class Elsewhere:
         return ", ".join(["%s (%s)" % (kind, reason) if reason else kind] + calls + size)
 
 
-LINE_CHARS = 109  # beside ten for the logger's prefix
+LINE_CHARS = 109  # ten more are left for the logger's prefix
 
 
 def _short(number: float, places: int) -> str:
@@ -164,7 +164,7 @@ class _Book:
         self._first: tuple[int, bool] | None = None
 
     def has_rank(self, rank: int) -> None:
-        """The job's rank, where there may be no default group."""
+        """Note the job's rank, where there may be no default group."""
         self._first = self._first or (os.getpid(), rank == 0)
 
     def is_first(self) -> bool:
@@ -192,7 +192,7 @@ class _Book:
                     setattr(tally, name, getattr(tally, name) + more)
 
     def lost(self, kind: str, group: str, name: str, sums: tuple[float, float, int, int]) -> Loss:
-        """Add one look's sums, in the order of Loss. Returns a copy of the total."""
+        """Add the sums of one measurement, in the order of Loss. Returns a copy of the total."""
         with self.lock:
             found = self.tallies[kind].losses.setdefault((group, name), Loss())
             found.add(*sums)

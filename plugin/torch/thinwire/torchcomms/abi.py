@@ -1,4 +1,4 @@
-"""What is used of torchcomms, and whether that which is installed has it."""
+"""What is used of torchcomms, and whether the installed version has it."""
 
 from __future__ import annotations
 

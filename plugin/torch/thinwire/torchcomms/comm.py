@@ -228,8 +228,8 @@ class Comm:
         self._timeout_sec = timeout_sec
 
     def _use(self, timeout_sec: float | None) -> None:
-        """Set the timeout: a call's own holds for what is under way until the next call. 0 is none, as in
-        torch."""
+        """Set the timeout. A call's own one also holds for what is under way, until the next call. 0 is none,
+        as in torch."""
         if timeout_sec:
             check_timeout(timeout_sec)
         self._communicator.keep_time(timeout_sec or self._timeout_sec)
