@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Around the declarations of every header: C++ finds C's functions. */
+/** These stand around the declarations of every header: C++ then finds C's functions. */
 #ifdef __cplusplus
 #define TW_C_BEGIN extern "C" {
 #define TW_C_END }
@@ -55,7 +55,8 @@ const char *tw_status_string(tw_status_t status);
  *  EINVAL -> INVALID, ENOENT -> NOT_FOUND, everything else -> IO. */
 tw_status_t tw_status_from_errno(int error);
 
-/** Leave the function with the status of a call that is not TW_OK: where there is nothing to undo. */
+/** Return the status of a call from the calling function unless it is TW_OK; for places with nothing to
+ *  undo. */
 #define TW_TRY(call)                 \
     do {                             \
         tw_status_t tried_ = (call); \
@@ -91,20 +92,20 @@ typedef void *tw_stream_t;
 
 /* ---- sizes --------------------------------------------------------------------------------------------- */
 
-/** No machine has so much memory: a caller's size beyond it is a mistake and refused. Small enough that what
- *  is made of it, a few bytes more each, for each of some thousand ranks, still fits a size_t. */
+/** No machine has so much memory: a caller's larger size is a mistake, and refused. The limit is so small
+ *  that sums over some thousand ranks of such sizes, with a few bytes more for each, still fit a size_t. */
 #define TW_MEMORY_BYTES_MAX ((size_t)1 << 48)
 
-/** The larger of two numbers, which are looked at twice. */
+/** The larger of two numbers. It evaluates both, and the larger one twice. */
 #define TW_LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: sums and products of callers'
- *  sizes are made with these and compared once. */
+/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: with these two, sums and
+ *  products of callers' sizes are computed first and compared with a limit once. */
 static inline size_t tw_size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
-/** a * b, likewise; 0 where either is 0. */
+/** a * b; SIZE_MAX likewise; 0 where either is 0. */
 static inline size_t tw_size_mul(size_t a, size_t b)
 {
     return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;

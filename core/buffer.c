@@ -17,7 +17,8 @@ void *tw_buffer_alloc(size_t bytes)
     if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : unit, whole) != 0) {
         return NULL;
     }
-    /* Only advice: where the kernel has no huge pages, small ones do. Never past the end of the buffer. */
+    /* This is only advice: a kernel without huge pages uses small ones. It never reaches past the buffer's
+     * end. */
     if (huge) {
         (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     }

@@ -86,7 +86,7 @@ static int env_is_known(const char *name, const char *const *known, size_t n_kno
     return 0;
 }
 
-/** 1, and a warning, if the environment entry NAME=value is ours by its prefix and no known name. */
+/** Returns 1, with a warning, if the environment entry NAME=value has our prefix and no known name. */
 static size_t check_entry(const char *entry, const char *const *known, size_t n_known, int only_near)
 {
     char name[NAME_BYTES];

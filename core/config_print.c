@@ -123,7 +123,7 @@ static const char *kind_of(const tw_config_field_t *field)
     return "?";
 }
 
-/** snprintf onto the end of what is in buf. */
+/** Append text to what is in buf, as snprintf would. */
 static void print_append(char *buf, size_t buf_bytes, const char *before, const char *text)
 {
     size_t used = strlen(buf);
@@ -158,7 +158,7 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
     return buf;
 }
 
-/** The default is shown in its own words, also when the same value was written otherwise. */
+/** The default is shown in its own words, even when the same value was written in another way. */
 const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf, size_t buf_bytes)
 {
     char dflt_text[1024];

@@ -20,7 +20,7 @@ tw_status_t tw_config_value_parse(const tw_config_field_t *field, const char *te
 /** 1 if the field has no range or the value is in it. */
 int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_value_t *value);
 void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value);
-/** Frees the string that was there. */
+/** Store a value; the string that was there is freed. */
 void tw_config_value_store(const tw_config_field_t *field, void *options, const tw_config_value_t *value);
 /** 1 if the value is a string of the options' own. */
 int tw_config_is_string(const tw_config_field_t *field);
@@ -28,7 +28,7 @@ int tw_config_is_string(const tw_config_field_t *field);
 int tw_config_has_range(const tw_config_field_t *field);
 
 /** Warn about every TW_ variable of the environment that is not known, naming the nearest name; only_near:
- *  only where there is one. Returns how many there were. */
+ *  only about those that have a near name. Returns how many there were. */
 size_t tw_config_check_entries(const char *const *known, size_t n_known, int only_near);
 
 TW_C_END

@@ -61,7 +61,7 @@ void tw_json_add_double(tw_json_t *json, const char *key, double value)
 
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value)
 {
-    /* With memory to spare, what Jansson refuses is a text that is not UTF-8. */
+    /* There was memory, so what Jansson refuses is a text that is not UTF-8. */
     add_value(json, key, value ? json_string(value) : json_null(), TW_ERR_INVALID);
 }
 
@@ -86,7 +86,7 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     if (!text) {
         return TW_ERR_NO_MEMORY;
     }
-    /* One call, so that lines of several processes in one file stay whole. */
+    /* One call writes it, so that lines of several processes in one file stay whole. */
     errno = 0;
     int failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
     free(text);

@@ -5,8 +5,8 @@
 
 TW_C_BEGIN
 
-/** The first line of a file that begins so, without its newline; "" (any line) finds the first. 0: there is
- *  none, or no such file, and the line is "". */
+/** Read the first line of a file that begins with `begins` ("": any line), without its newline. Returns 0,
+ *  and "" as the line, if there is no such line or file. */
 int tw_line_read(const char *path, const char *begins, char *line, size_t n);
 
 TW_C_END

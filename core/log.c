@@ -77,7 +77,7 @@ static tw_log_level_t init_level(void)
         return (tw_log_level_t)atomic_load(&current_level);
     }
     if (tw_config_value_parse(field, text, &value) == TW_OK) {
-        /* Does not undo a tw_log_set_level of another thread. */
+        /* This does not undo a tw_log_set_level of another thread. */
         (void)atomic_compare_exchange_strong(&current_level, &before, value.flag);
     } else {
         tw_error("config: %s=%s: expected %s", field->name, text,
@@ -133,7 +133,7 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
     return 1;
 }
 
-/** The hash is FNV-1a, over the ends of the lines, too. */
+/** The hash is FNV-1a, over the zero bytes that end the lines, too. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held)
 {
     uint64_t hash = held->first ? 14695981039346656037u : 0;

@@ -117,7 +117,7 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     return TW_OK;
 }
 
-/** Plain bytes, exact up to the last one; a double is not, from 2^53 on. */
+/** Parse plain bytes exactly: a double is not exact from 2^53 on. */
 static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 {
     char *end;

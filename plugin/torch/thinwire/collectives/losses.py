@@ -12,7 +12,7 @@ from ..telemetry.tally import Loss, book, warn
 from .shapes import Operation
 
 EVERY = 5  # one operation of a shape in EVERY is measured
-SAMPLE_ELEMS = 16384  # about as many elements of a parameter are measured at a time, in some tens of microseconds
+SAMPLE_ELEMS = 16384  # about so many elements of a parameter are measured at a time: tens of microseconds
 # After LOOKS measurements rank 0 warns of a parameter with a larger share of values that became 0, or error.
 LOOKS, MOST_ZEROS, MOST_ERROR = 3, 0.5, 0.5
 
