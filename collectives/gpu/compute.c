@@ -1,18 +1,17 @@
-/** The computations of a tick, as calls of the codec: those that are alike and follow each other share a
- *  launch. */
+/** The computations of a tick, as calls of the codec: alike ones that follow each other share a launch. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
 
-#define BATCH 64 /**< pieces handed over at once */
+#define BATCH 64 /**< the most pieces in one call */
 
-/** Computations that are alike, being put together. */
+/** Alike computations that are being put together. */
 typedef struct batch {
     const tw_gpu_call_t *call;
-    const tw_gpu_compute_t *like; /**< the first of them */
+    const tw_gpu_compute_t *like; /**< the first one */
     tw_stream_t stream;
-    tw_quant_segment_t items[BATCH]; /**< where they are read (of a sum: the first input) and written */
+    tw_quant_segment_t items[BATCH]; /**< where each is read (a sum: its first input) and written */
     size_t n, room;
 } batch_t;
 
@@ -21,7 +20,7 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
     return batch->call->coll->gpu->device;
 }
 
-/** Made with the shape: found. */
+/** Find the codec, which was made with the shape. */
 static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                                         tw_form_t form)
 {
@@ -65,7 +64,7 @@ static tw_quant_args_t quant_args(const batch_t *batch)
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** encode or decode */
+/** Launch the encoding or decoding of a batch. */
 static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
     tw_quant_args_t args = quant_args(batch);
@@ -156,7 +155,8 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Pack a chunk, or unpack it; the host reads how that went, and how long it is, when the tick has ended. */
+/** Pack a chunk, or unpack it; when the tick has ended, the host reads whether that worked, and the message's
+ *  length. */
 static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;
@@ -174,7 +174,7 @@ static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *
     tw_status_t status;
 
     TW_TRY(tw_codecs_messages(&call->coll->codecs, tw_grid_chunk_codec(&plan->grid, compute->chunk),
-                              &packer)); /* made with the shape: found */
+                              &packer)); /* the shape has made it, so this finds it */
     tw_quant_message_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     TW_FAIL_IF(!pieces, TW_ERR_NO_MEMORY, "out of memory for the pieces of a chunk");
     const tw_quant_message_args_t args = {
@@ -207,7 +207,7 @@ static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gp
            a->stride == b->stride;
 }
 
-/** Computations from here on are like this one. */
+/** Begin a batch of computations that are like this one. */
 static tw_status_t gpu_compute_begin(batch_t *batch, const tw_gpu_compute_t *like)
 {
     tw_status_t status = flush(batch);
@@ -226,7 +226,7 @@ static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
     return status;
 }
 
-/** `from`: where the chunk's message is that is read, of elements of from_type if it is as it is. */
+/** Add a chunk's pieces. `from`: the message that is read, of elements of from_type if it is plain. */
 static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
                               tw_type_t from_type)
 {
@@ -246,7 +246,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
         if (compute->to != TW_GPU_USER) {
             piece.at.dst = call->workspace + compute->to + piece.out_at;
         }
-        if (piece.at.src == piece.at.dst) { /* in place, and nothing to add */
+        if (piece.at.src == piece.at.dst) { /* it is in place, and there is nothing to add */
             continue;
         }
         TW_TRY(add_item(batch, &piece.at));
@@ -254,7 +254,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
     return TW_OK;
 }
 
-/** Plain inputs that are encoded: their sum first, as fp32, for which there is room for one chunk. */
+/** Add the encoding of plain inputs: first their sum as fp32, for which there is room for one chunk. */
 static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;

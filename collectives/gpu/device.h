@@ -1,5 +1,5 @@
-/** What a collective asks of a GPU and of NCCL: two tables of operations, so that all decisions are made in
- *  code that also runs in tests on a machine without either. Every operation logs its own errors. */
+/** What a collective asks of a GPU and of NCCL: two tables of operations, so that the code that makes all
+ *  decisions also runs in tests on a machine without either. Every operation logs its own errors. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -12,17 +12,18 @@ typedef void *tw_gpu_event_t;
 /** Enqueues kernels on `stream`. */
 typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
 
-/** The current GPU. Streams and events as in CUDA: waiting refers to the last time an event was recorded, and
- *  nothing is waited for if it never was. */
+/** The current GPU. Streams and events are as in CUDA: a wait refers to the last record of an event, and does
+ *  nothing if there is none. */
 typedef struct tw_gpu_device tw_gpu_device_t;
 struct tw_gpu_device {
-    tw_mem_t mem; /**< of tensors and codecs */
-    /** of a workspace that is not pinned, to a transport; differs from `mem` in simulations only */
+    tw_mem_t mem; /**< memory of tensors and codecs */
+    /** memory of a workspace that is not pinned, as a transport calls it; it differs from `mem` only in
+     *  simulations */
     tw_mem_t wire;
     /** Which GPU is current; make another one so. */
     tw_status_t (*current)(const tw_gpu_device_t *device, int *index);
     tw_status_t (*use)(const tw_gpu_device_t *device, int index);
-    /** Memory for a workspace, aligned to 256 bytes; pinned: in host memory that kernels reach too. */
+    /** Allocate a workspace, aligned to 256 bytes; pinned: in host memory that kernels can use, too. */
     tw_status_t (*alloc)(const tw_gpu_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(const tw_gpu_device_t *device, void *memory, int pinned);
     tw_status_t (*stream_create)(const tw_gpu_device_t *device, tw_stream_t *out);
@@ -31,16 +32,16 @@ struct tw_gpu_device {
     tw_status_t (*event_create)(const tw_gpu_device_t *device, tw_gpu_event_t *out);
     void (*event_destroy)(const tw_gpu_device_t *device, tw_gpu_event_t event);
     tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
-    /** Between this GPU's memory and the host's, either way; the host's stays as it is until the stream has
-     *  passed. */
+    /** Copy between this GPU's memory and the host's, in either direction; the host's must not change until
+     *  the stream has passed. */
     tw_status_t (*copy)(const tw_gpu_device_t *device, void *to, const void *from, size_t bytes,
                         tw_stream_t stream);
-    /** TW_OK: passed, or never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
+    /** Returns TW_OK: the event has passed, or was never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
     tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
-    /** What others have written to memory of this GPU, and the host knows to have ended, is there for all
-     *  kernels that are enqueued from now on. */
+    /** Make visible to all kernels that are enqueued from now on what others wrote to this GPU's memory, if
+     *  the host knows that they have ended. */
     tw_status_t (*fence)(const tw_gpu_device_t *device);
-    /** Which graph capture the stream is part of; 0: none. */
+    /** The graph capture that the stream is part of; 0: none. */
     tw_status_t (*capture_id)(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id);
     /** Calls fn(arg, stream), now or (a simulation) when the stream gets there. */
     tw_status_t (*enqueue)(const tw_gpu_device_t *device, tw_gpu_kernels_fn_t fn, const void *arg,
@@ -48,7 +49,7 @@ struct tw_gpu_device {
     tw_status_t (*sum)(const tw_gpu_device_t *device, const tw_gpu_sum_t *sum, tw_stream_t stream);
 };
 
-/** The current GPU; NULL (logged) where there is none, or no CUDA was found when this was built. */
+/** The current GPU; NULL (logged): there is none, or this was built without CUDA. */
 const tw_gpu_device_t *tw_gpu_device_cuda(void);
 
 /** A call of one of NCCL's own collectives, on contiguous tensors. */
@@ -58,7 +59,7 @@ typedef struct tw_gpu_native {
     tw_coll_reduction_t reduction;
     const void *src;
     void *dst;
-    size_t n_elems; /**< of a shard; all-reduce: of the tensor */
+    size_t n_elems; /**< elements of a shard; in an all-reduce, of the tensor */
 } tw_gpu_native_t;
 
 /** A communicator of NCCL. Sends and receives between begin and end happen together. */
@@ -68,11 +69,11 @@ struct tw_gpu_wire {
     tw_status_t (*send)(tw_gpu_wire_t *wire, int peer, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*recv)(tw_gpu_wire_t *wire, int peer, void *to, size_t bytes, tw_stream_t stream);
     tw_status_t (*native)(tw_gpu_wire_t *wire, const tw_gpu_native_t *native, tw_stream_t stream);
-    /** Also after an error in between. */
+    /** It is also called after an error in between. */
     tw_status_t (*end)(tw_gpu_wire_t *wire);
-    /** TW_OK, or the error that ended it on the device or on another rank. */
+    /** Returns TW_OK, or the error that ended it on the device or on another rank. */
     tw_status_t (*error)(tw_gpu_wire_t *wire);
-    /** What is under way on the device ends; the wire can then only be destroyed. */
+    /** End what is under way on the device; afterwards the wire can only be destroyed. */
     void (*abort)(tw_gpu_wire_t *wire);
     void (*destroy)(tw_gpu_wire_t *wire);
 };

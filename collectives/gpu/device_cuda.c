@@ -18,7 +18,7 @@ static tw_status_t cuda_use(const tw_gpu_device_t *device, int index)
 }
 
 /** Exchange this thread's capture mode. A job that captures a graph in global mode forbids all threads to
- *  allocate and to poll; what is done here is in nobody's graph, so it is done in the relaxed mode. */
+ *  allocate and to poll; calls made here are in nobody's graph, so they use the relaxed mode. */
 static void exchange_mode(enum cudaStreamCaptureMode *mode)
 {
     (void)cudaThreadExchangeStreamCaptureMode(mode);
@@ -43,7 +43,8 @@ static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
                                pinned ? "cudaFreeHost" : "cudaFree");
 }
 
-/** The wire goes first where both have work; it does not wait for the legacy default stream. */
+/** Make a stream. The wire's has priority where both have work, and it does not wait for the legacy default
+ *  stream. */
 static tw_status_t cuda_stream_create(const tw_gpu_device_t *device, tw_stream_t *out)
 {
     int least = 0, greatest = 0;
@@ -108,7 +109,7 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
     exchange_mode(&mode);
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* or the job would take it for its own error */
+        (void)cudaGetLastError(); /* otherwise the job would take it for its own error */
         return TW_IN_PROGRESS;
     }
     return tw_quant_cuda_status(error, "an earlier operation on the GPU");
@@ -116,8 +117,8 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
 
 /** Copies that were made for a transport have ended: their stream was waited for. What a network card writes
  *  by itself may still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order
- *  such writes before work that is launched later (the attribute says OWNER or more), or must be told to. One
- *  that offers neither does not let network cards in. */
+ *  such writes before work that is launched later (the attribute says OWNER or more), or must be told to. A
+ *  GPU that offers neither gives network cards no access. */
 static tw_status_t cuda_fence(const tw_gpu_device_t *device)
 {
     int current = 0, ordering = 0, options = 0;

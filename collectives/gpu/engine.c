@@ -1,4 +1,4 @@
-/** The GPU's part of a communicator: made, and freed. */
+/** How the GPU's part of a communicator is made and freed. */
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
@@ -57,7 +57,7 @@ static void detach(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;
 
-    tw_gpu_workspace_free(coll); /* first: it waits for the device */
+    tw_gpu_workspace_free(coll); /* first, as it waits for the device */
     tw_gpu_shapes_cleanup(gpu);
     free(gpu->memory.blocks);
     free(gpu->packing.blocks);
@@ -89,7 +89,7 @@ tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu
     coll->engine = wire ? &tw_gpu_nccl_engine : &tw_gpu_transport_engine;
     coll->detach = detach;
     coll->codecs.mem = device->mem;
-    coll->options.check &= !wire; /* signatures go over a transport */
+    coll->options.check &= !wire; /* signatures need a transport */
     gpu->n_sources = world > N_SOURCES ? world : N_SOURCES;
     gpu->sources = malloc(gpu->n_sources * sizeof(*gpu->sources));
     tw_status_t status = gpu->sources ? TW_OK : TW_ERR_NO_MEMORY;

@@ -18,79 +18,80 @@
 
 TW_C_BEGIN
 
-/** An operation's arguments without pointers, seed and step, and what they became: kept for the next time. */
+/** An operation's arguments without pointers, seed and step, and the plan made of them: kept for the next
+ *  operation. */
 typedef struct tw_gpu_shape {
     TAILQ_ENTRY(tw_gpu_shape) link;
-    uint64_t key;               /**< a hash of all that decides about it */
-    tw_coll_request_t *request; /**< the arguments, checked and copied, and what was chosen */
+    uint64_t key;               /**< hash of everything that determines it */
+    tw_coll_request_t *request; /**< arguments, checked and copied, and what was chosen */
     int is_native;
-    tw_gpu_plan_t plan;        /**< unless native */
-    tw_quant_t *inner;         /**< of the hop inside the node; NULL: plain */
-    size_t packing_bytes;      /**< workspace of codecs of messages */
-    tw_grid_tensor_t *tensors; /**< [n_segments] NCCL: of the call that is being enqueued */
+    tw_gpu_plan_t plan;        /**< unused if native */
+    tw_quant_t *inner;         /**< codec of the hop inside the node; NULL: plain */
+    size_t packing_bytes;      /**< workspace that codecs of messages need */
+    tw_grid_tensor_t *tensors; /**< [n_segments], NCCL: those of the call that is being enqueued */
     uint64_t inter_node_bytes;
 } tw_gpu_shape_t;
 
 typedef TAILQ_HEAD(tw_gpu_shapes, tw_gpu_shape) tw_gpu_shapes_t;
 
-/** A shape with pointers: what the computations see. */
+/** A shape and pointers: what the computations use. */
 typedef struct tw_gpu_call {
     tw_coll_t *coll;
     const tw_gpu_shape_t *shape;
     const tw_grid_tensor_t *tensors;
     char *workspace;
-    char *packing; /**< workspace of codecs of messages */
-    /** [2 * cells of the plan] how packing into each cell went, then how unpacking from it went */
+    char *packing; /**< workspace for codecs of messages */
+    /** [2 * cells of the plan], results of packing into each cell, then of unpacking from it */
     tw_quant_outcome_t *outcomes;
-    size_t *lengths; /**< [cells of the plan] of packed chunks; NULL over NCCL */
+    size_t *lengths; /**< [cells of the plan], lengths of packed chunks; NULL over NCCL */
     uint64_t seed;
     uint32_t step;
 } tw_gpu_call_t;
 
-/** A workspace. Memory that was outgrown stays until the end: graphs may still use it. */
+/** A workspace. Memory that was too small is kept until the end: graphs may still use it. */
 typedef struct tw_gpu_memory {
     void **blocks;
     size_t n_blocks, max_blocks;
-    size_t bytes; /**< of the last block, the one in use */
+    size_t bytes; /**< size of the last block, the one in use */
     int pinned;   /**< in host memory */
 } tw_gpu_memory_t;
 
-/** tw_coll.gpu */
+/** The type of tw_coll.gpu. */
 typedef struct tw_gpu {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire;    /**< NCCL; NULL: the transport */
-    tw_gpu_shapes_t shapes; /**< the shapes, the most recently used one first */
+    tw_gpu_shapes_t shapes; /**< shapes, the most recently used one first */
     size_t n_shapes;
     tw_gpu_memory_t memory;
-    tw_gpu_memory_t packing;  /**< workspace of codecs of messages, which calls on a stream share */
-    tw_gpu_memory_t outcomes; /**< what kernels tell the host of messages: pinned */
-    const void **sources;     /**< [n_sources] inputs of sums, while a launch is put together */
+    tw_gpu_memory_t packing;  /**< workspace for codecs of messages, which all calls on a stream share */
+    tw_gpu_memory_t outcomes; /**< pinned; here kernels tell the host about messages */
+    const void **sources;     /**< [n_sources], inputs of sums, for the launch that is being put together */
     size_t n_sources;
-    tw_stream_t wire_stream;                /**< NCCL: this and what follows */
-    tw_gpu_event_t computed, arrived, done; /**< done: after the last operation */
-    uint64_t capture;                       /**< of the last operation; 0: it was none */
+    tw_stream_t wire_stream;                /**< this and all below: NCCL only */
+    tw_gpu_event_t computed, arrived, done; /**< done: recorded after the last operation */
+    uint64_t capture;                       /**< capture of the last operation; 0: it was not captured */
 } tw_gpu_t;
 
 /** An operation under way: tw_coll_request.run. */
 typedef struct tw_gpu_run {
     tw_gpu_call_t call;
     tw_stream_t stream;
-    uint64_t capture;                  /**< NCCL: the graph that it is captured into; 0: none */
-    size_t tick;                       /**< over a transport: this and what follows */
-    int is_launched;                   /**< this tick's computations are enqueued */
-    int is_posted;                     /**< its messages are under way */
-    tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: ended */
-    const tw_gpu_message_t **messages; /**< the plan's message of each request */
+    uint64_t capture;                  /**< NCCL: the graph that captures it; 0: none */
+    size_t tick;                       /**< this and all below: over a transport only */
+    int is_launched;                   /**< 1: this tick's computations are enqueued */
+    int is_posted;                     /**< 1: its messages are under way */
+    tw_transport_request_t **requests; /**< [messages of the largest tick]; NULL: it has ended */
+    const tw_gpu_message_t **messages; /**< the plan's message for each request */
     size_t n_requests, n_open;
-    uint64_t *next_tag; /**< [2 * world] of the next message to each rank, and from each rank */
-    /** After the computations of even ticks, and of odd ones; over NCCL, [0] is after everything. */
+    uint64_t *next_tag; /**< [2 * world], of the next message to each rank, and from each rank */
+    /** Recorded after the computations of even ticks, and of odd ones; over NCCL, [0] after everything. */
     tw_gpu_event_t computed[2];
 } tw_gpu_run_t;
 
 /* ---- engine.c ------------------------------------------------------------------------------------------ */
 
-/** Make a communicator that has all but an engine one on GPU memory. Takes `wire` (NULL: the transport), also
- *  when it fails; tw_coll.detach frees what is made. */
+/** Put a communicator that lacks only an engine on GPU memory. Owns `wire` from now on (NULL: the transport),
+ *  also if it fails; tw_coll.detach frees what was made. */
 tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu_wire_t *wire);
 
 /* ---- shape.c ------------------------------------------------------------------------------------------- */
@@ -100,20 +101,20 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index);
 tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request,
                              tw_gpu_shape_t **shape);
 void tw_gpu_shapes_cleanup(tw_gpu_t *gpu);
-/** As in tw_coll_engine_t. */
+/** See tw_coll_engine_t. */
 tw_status_t tw_gpu_planned_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 
-/** As in tw_coll_engine_t. */
+/** See tw_coll_engine_t. */
 tw_status_t tw_gpu_request_create(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **out);
 tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 void tw_gpu_release(tw_coll_request_t *request);
 void tw_gpu_enter(tw_coll_t *coll);
 size_t tw_gpu_workspace_bytes(const tw_coll_t *coll);
-/** Free the workspace, on trim, and when the communicator ends. */
+/** Free the workspace, when it is trimmed and when the communicator ends. */
 void tw_gpu_workspace_free(tw_coll_t *coll);
-/** Let a call that is about to begin use the memory as it is now. */
+/** Let a call that is about to begin use the present workspace. */
 void tw_gpu_take_workspace(tw_gpu_call_t *call);
 
 /* ---- compute.c ----------------------------------------------------------------------------------------- */
@@ -128,19 +129,19 @@ extern const tw_coll_engine_t tw_gpu_transport_engine;
 
 /* ---- making a communicator ----------------------------------------------------------------------------- */
 
-/** What a communicator is made of, on any memory: as tw_coll_create finds it, or as tests make it up. */
+/** What a communicator is made from, for any memory: tw_coll_create fills it in, or a test does. */
 typedef struct tw_coll_setup {
-    const tw_coll_params_t *params;    /**< mem, wire: only whether all ask alike */
+    const tw_coll_params_t *params;    /**< mem and wire are only compared between ranks */
     const tw_coll_nccl_params_t *comm; /**< NULL: the ranks meet over the transport */
     const tw_gpu_device_t *device;     /**< NULL: host memory */
-    tw_gpu_wire_t *nccl;               /**< NULL: the transport. Taken, also when creation fails */
-    tw_progress_t *progress;           /**< the thread that this runs on; NULL: the caller is it */
-    int device_index;                  /**< that is current where the communicator was asked for */
-    int rank, world;                   /**< without a transport */
-    uint64_t *node_ids; /**< [world] without a transport; equal for ranks of one node. Borrowed. */
+    tw_gpu_wire_t *nccl;     /**< NULL: the transport. The communicator owns it, also if creation fails */
+    tw_progress_t *progress; /**< the thread on which this runs; NULL: the caller's */
+    int device_index;        /**< the device that is current for the caller */
+    int rank, world;         /**< without a transport only */
+    uint64_t *node_ids;      /**< [world], without a transport; equal for ranks of one node. Borrowed. */
 } tw_coll_setup_t;
 
-/** create.c */
+/** See create.c. */
 tw_status_t tw_coll_create_with(const tw_coll_setup_t *setup, tw_coll_t **out);
 
 /** nccl_create.c: meet the other ranks in NCCL, from a communicator of its own, or over a transport. Fills in

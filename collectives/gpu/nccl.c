@@ -10,12 +10,12 @@
 typedef struct nccl_wire {
     tw_gpu_wire_t base;
     tw_nccl_api_t api;
-    ncclComm_t comm; /**< NULL: aborted */
+    ncclComm_t comm; /**< NULL: it was aborted */
     int rank;
-    int is_shared; /**< comm is somebody else's */
+    int is_shared; /**< comm belongs to somebody else */
     tw_coll_gate_t *gate;
-    int is_grouping;   /**< between begin and end */
-    tw_status_t error; /**< TW_OK, or what has ended it: it is in the log */
+    int is_grouping;   /**< a group is open */
+    tw_status_t error; /**< TW_OK, or the logged error that has ended it */
 } nccl_wire_t;
 
 static nccl_wire_t *self(tw_gpu_wire_t *wire)
@@ -23,7 +23,7 @@ static nccl_wire_t *self(tw_gpu_wire_t *wire)
     return (nccl_wire_t *)wire;
 }
 
-/** Inside a group a call is only noted; ncclInProgress says that it is. */
+/** Check the result of a call. In a group a call is only noted, and may return ncclInProgress. */
 static tw_status_t check_grouped(const nccl_wire_t *nccl, ncclResult_t result, const char *what)
 {
     if (result == ncclInProgress) {
@@ -57,7 +57,7 @@ static tw_status_t wire_recv(tw_gpu_wire_t *wire, int peer, void *to, size_t byt
     return check_grouped(nccl, result, "ncclRecv");
 }
 
-/** ncclBfloat16, which older headers have for C++ alone. */
+/** The value of ncclBfloat16, which older headers define for C++ alone. */
 #define BF16 ((ncclDataType_t)9)
 
 static ncclDataType_t data_type(tw_type_t type)

@@ -38,7 +38,7 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     return status;
 }
 
-/** The one translator of NCCL's results. */
+/** Translate a result of NCCL's: no other place does. */
 static tw_status_t status_of(ncclResult_t result)
 {
     switch (result) {
@@ -48,7 +48,8 @@ static tw_status_t status_of(ncclResult_t result)
         return TW_IN_PROGRESS;
     case ncclUnhandledCudaError:
         return TW_ERR_CUDA;
-    case ncclSystemError: /* a socket, shared memory or verbs call failed: often the other side's end */
+    /* a call for a socket, shared memory or verbs failed: often the other side has ended */
+    case ncclSystemError:
         return TW_ERR_IO;
     case ncclInvalidArgument:
     case ncclInvalidUsage:

@@ -1,5 +1,5 @@
-/** NCCL's functions, found when they are needed: one binary runs with and without the library, and in a
- *  process that has loaded one already it is that one. Private to collectives. */
+/** NCCL's functions, found when they are needed: so one binary runs with and without the library, and uses
+ *  the one that its process has loaded already, if any. Private to collectives. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,22 +39,22 @@ typedef struct tw_nccl_api {
 #undef TW_NCCL_MEMBER
 } tw_nccl_api_t;
 
-/** TW_ERR_UNSUPPORTED (logged): there is no NCCL here, or it lacks a function. It stays loaded. */
+/** Load NCCL, for good. TW_ERR_UNSUPPORTED (logged): there is none, or it lacks a function. */
 tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 
-/** A result as a status. Anything but success is logged with its number, name and NCCL's own last words. A
- *  call that NCCL goes on with in the background, as it does where communicators are non-blocking, is waited
- *  for, as long as NCCL itself waits: for a rank that is late, until there is an error or comm is aborted.
- *  comm may be NULL; rank -1: not known yet. */
+/** Translate a result into a status. Anything but success is logged with its number, name and NCCL's last
+ *  error text. If NCCL continues the call in the background, as with non-blocking communicators, wait as long
+ *  as NCCL itself does: for a rank that is late, until there is an error or comm is aborted. comm may be
+ *  NULL; rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
-/** The same, where comm may be ended meanwhile: what is asked of it goes through the gate. TW_ERR_CANCELED:
- *  it was. */
+/** The same for a comm that may be ended meanwhile: calls for it pass the gate. TW_ERR_CANCELED: it was
+ *  ended. */
 tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
                                 ncclResult_t result, const char *what);
 
-/** Takes comm, also when it fails (NULL: out of memory); shared: borrows it, and its calls go through the
- *  gate (NULL: none). */
+/** Make a wire that owns comm, also if this fails (NULL: out of memory). shared: it borrows comm, and its
+ *  calls pass the gate (NULL: none). */
 tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared,
                                    tw_coll_gate_t *gate);
 

@@ -1,4 +1,5 @@
-/** How a communicator finds its ranks in NCCL: split off one that is there, or met over the transport. */
+/** How a communicator finds its ranks in NCCL: it is split off one that exists, or the ranks meet over the
+ *  transport. */
 #include "collectives/gpu/gpu.h"
 
 #if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
@@ -20,7 +21,7 @@
 #include "collectives/model/bootstrap.h"
 
 #define POLL_NS 20000
-#define SILENT_SEC 60.0 /**< then whoever waits says so, once */
+#define SILENT_SEC 60.0 /**< after this time a rank that waits logs it, once */
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
@@ -51,7 +52,7 @@ static uint64_t own_node_id(void)
 /** A rank's message to all others when they meet. */
 typedef struct introduction {
     uint64_t node, process;
-    uint64_t terms; /**< tw_coll_params_t */
+    uint64_t terms; /**< hash of tw_coll_params_t */
 } introduction_t;
 
 /** Make a number that no other process of the job has. */
@@ -82,14 +83,13 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
 
 /* ---- telling the others -------------------------------------------------------------------------------- */
 
-/** Memory of exchanges that have ended, kept for the next ones: to free it waits for all that the device
- *  does, and that may be an operation of another thread, on another communicator, whose other ranks wait
- *  here. */
+/** Memory of exchanges that have ended, kept for the next ones. Freeing it would wait for all that the device
+ *  does, perhaps for another thread's operation on another communicator whose other ranks wait here. */
 typedef struct spare {
     SLIST_ENTRY(spare) link;
     void *memory;
     size_t bytes;
-    int index; /**< of the device */
+    int index; /**< index of its device */
 } spare_t;
 
 static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -146,10 +146,10 @@ typedef struct meeting {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire;
     int rank, world;
-    introduction_t *memory; /**< [world] on the device */
+    introduction_t *memory; /**< [world], on the device */
     tw_stream_t stream;
     tw_gpu_event_t done;
-    int is_stuck; /**< not all that was enqueued has ended, nor may ever */
+    int is_stuck; /**< 1: some of what was enqueued has not ended, and may never end */
 } meeting_t;
 
 static tw_status_t enqueue_gather(const meeting_t *m)
@@ -165,7 +165,7 @@ static tw_status_t enqueue_gather(const meeting_t *m)
     return status == TW_OK ? end_status : status;
 }
 
-/** A rank may be late, by a checkpoint or by hours, and NCCL waits for it: until there is an error, or the
+/** Wait for NCCL: a rank may be late, by a checkpoint or by hours. It waits until there is an error, or the
  *  communicator is aborted. */
 static tw_status_t nccl_wait_for(const meeting_t *m)
 {
@@ -198,7 +198,7 @@ static tw_status_t nccl_gather(const meeting_t *m, const introduction_t *own, in
     return nccl_wait_for(m);
 }
 
-/** Exchange introductions; memory of what has not ended is kept. */
+/** Exchange introductions; the memory of an exchange that has not ended is kept. */
 static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
@@ -231,7 +231,7 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     return status;
 }
 
-/** Judge the introductions; all ranks come to the same verdict. */
+/** Judge the introductions; all ranks reach the same verdict. */
 static tw_status_t nccl_judge(const introduction_t *all, int rank, int world, int is_shared)
 {
     for (int r = 0; r < world; r++) {
@@ -262,7 +262,7 @@ static tw_status_t nccl_exchange(meeting_t *m, const tw_coll_nccl_params_t *para
     for (int r = 0; r < m->world && status == TW_OK; r++) {
         node_ids[r] = all[r].node;
     }
-    if (!m->is_stuck) { /* else a copy to it may be under way */
+    if (!m->is_stuck) { /* otherwise a copy to it may still be under way */
         free(all);
     }
     return status;
@@ -318,8 +318,7 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
 
 /* ---- over a transport ---------------------------------------------------------------------------------- */
 
-/** What the first rank tells the others: under which id they find each other in NCCL, or that there is
- *  none. */
+/** The first rank's message to the others: the id by which they meet in NCCL, or that there is none. */
 typedef struct invitation {
     tw_status_t status;
     ncclUniqueId id;

@@ -1,5 +1,5 @@
-/** Over NCCL: the ticks of a plan on two streams, the caller's for computations and one of ours for the
- *  wire. */
+/** The engine over NCCL: it enqueues the ticks of a plan on two streams, computations on the caller's,
+ *  messages on one of ours. */
 #include <stdio.h>
 
 #include "collectives/gpu/gpu.h"
@@ -23,7 +23,7 @@ static tw_status_t enqueue_messages(const tw_gpu_call_t *call, const tw_gpu_tick
     return status == TW_OK ? end_status : status;
 }
 
-/** One round has nothing to overlap with: everything in order on one stream, no events. */
+/** Run a plan of one round, which has nothing to overlap with, in order on one stream, without events. */
 static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     const tw_gpu_plan_t *plan = &call->shape->plan;
@@ -38,8 +38,8 @@ static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
     return status;
 }
 
-/** Waiting refers to the last record: so both sides wait for the tick before first, and record theirs at the
- *  end. The wire is served first, it is the slower one. */
+/** Run a tick. A wait refers to the last record, so both sides first wait for the tick before, and then
+ *  record theirs at the end. The wire comes first, as it is the slower one. */
 static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t stream)
 {
     const tw_gpu_t *gpu = call->coll->gpu;
@@ -62,7 +62,7 @@ static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
     const tw_gpu_device_t *device = gpu->device;
 
     TW_TRY(device->event_record(device, gpu->computed, stream));
-    /* the wire's stream starts where the caller's is; a capture goes on in it */
+    /* the wire's stream begins where the caller's is; a capture continues in it */
     TW_TRY(device->stream_wait(device, gpu->wire_stream, gpu->computed));
     TW_TRY(device->event_record(device, gpu->arrived, gpu->wire_stream));
     for (size_t t = 0; t < call->shape->plan.n_ticks; t++) {
@@ -80,7 +80,7 @@ static void count_native(const tw_gpu_call_t *call)
     call->coll->sent[next].bytes += call->shape->inter_node_bytes;
 }
 
-/** One tensor after another; NCCL makes one launch of them. */
+/** Run one tensor after another; NCCL makes one launch of them. */
 static tw_status_t run_native(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     const tw_coll_args_t *args = &call->shape->request->args;
@@ -115,8 +115,8 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
                                           : run_in_order(call, run->stream);
 }
 
-/** One after another: they share the workspace. A graph cannot wait for what is outside of it, nor the other
- *  way round. */
+/** Start an operation. They run one after another, as they share the workspace. A graph cannot wait for
+ *  operations outside of it, nor they for it. */
 static tw_status_t over_nccl_start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;
@@ -140,7 +140,7 @@ static tw_status_t over_nccl_start(tw_coll_request_t *request)
     return status;
 }
 
-/** Move a request on; one that is captured into a graph cannot be asked how far it is. */
+/** Step a request; one that is captured into a graph cannot be asked how far it is. */
 static tw_status_t over_nccl_step(tw_coll_request_t *request, int *moved)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;

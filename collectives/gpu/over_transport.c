@@ -1,16 +1,16 @@
-/** Over a transport: the host takes a plan's messages from and to the workspace, tick by tick, while kernels
- *  of the same tick write and read other parts of it. The workspace is in pinned host memory, or in the GPU's
- *  if the transport takes that. Either way a message is posted once the host has seen the end of the kernels
- *  of the tick before, which wrote what it sends and read what it overwrites; and kernels that read what came
- *  are launched once the host has seen its end. */
+/** The engine over a transport: tick by tick the host moves a plan's messages from and to the workspace,
+ *  while kernels of the same tick write and read other parts of it. The workspace is in pinned host memory,
+ *  or in the GPU's if the transport takes that. Either way a message is posted once the host knows that the
+ *  kernels of the tick before have ended, which wrote what it sends and read what it overwrites; kernels that
+ *  read a message are launched once the host knows that it has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
 
-#define FIRST_NUMBER 2 /**< the first messages to a rank may be a signature and an all-to-all's counts */
+#define FIRST_NUMBER 2 /**< the first two messages to a rank may be a signature and an all-to-all's counts */
 
-/** The tick's kernels, then an event behind them. */
+/** Launch the tick's kernels, then record an event. */
 static tw_status_t launch(tw_gpu_run_t *run)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -46,7 +46,7 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
     return tw_transport_message_send(coll->transport, &posted, request);
 }
 
-/** Receives first: what arrives finds its place. */
+/** Post the tick's messages; receives first, so that arriving data finds its place. */
 static tw_status_t post_messages(tw_gpu_run_t *run)
 {
     const tw_gpu_tick_t *tick = &run->call.shape->plan.ticks[run->tick];
@@ -70,7 +70,7 @@ static tw_status_t post_messages(tw_gpu_run_t *run)
     return status;
 }
 
-/** A message of another size is the other rank's idea of another operation. */
+/** Explain a failed message: another size means that the other rank is in another operation. */
 static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED) {
@@ -132,8 +132,8 @@ static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
     return TW_OK;
 }
 
-/** Messages go when the computations of the tick before have ended. In GPU memory, that they have ended is
- *  not yet that kernels see them. */
+/** Post messages once the computations of the tick before have ended. In GPU memory a fence must follow
+ *  before kernels see what came. */
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -150,7 +150,7 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
     return run->n_requests > 0 && !run->call.coll->gpu->memory.pinned ? device->fence(device) : TW_OK;
 }
 
-/** TW_OK: the operation has ended, on the device too. */
+/** Step a run. TW_OK: the operation has ended, on the device, too. */
 static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -184,7 +184,7 @@ static size_t most_messages(const tw_gpu_plan_t *plan)
     return most;
 }
 
-/** The schedule is the comparison of arguments alone. */
+/** Complete a request, whose schedule only compares arguments. */
 static tw_status_t over_transport_complete(tw_coll_request_t *request)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
@@ -209,7 +209,7 @@ static tw_status_t over_transport_complete(tw_coll_request_t *request)
     return tw_check_create_sched(request);
 }
 
-/** Operations share the workspace: they take their turns. */
+/** Returns 1 if it is the operation's turn: operations share the workspace. */
 static int has_turn(const tw_coll_request_t *request)
 {
     const tw_coll_request_t *first = TAILQ_FIRST(&request->coll->active);
@@ -227,7 +227,7 @@ static tw_status_t over_transport_step(tw_coll_request_t *request, int *moved)
     if (!run || !has_turn(request)) {
         return !run ? TW_OK : TW_IN_PROGRESS;
     }
-    /* the workspace may have grown, and moved, since it was posted */
+    /* since the post, the workspace may have grown and moved */
     if (run->tick == 0 && !run->is_launched) {
         tw_gpu_take_workspace(&run->call);
     }

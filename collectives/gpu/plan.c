@@ -1,5 +1,5 @@
-/** From a program's ops (ops.h) to a plan: every op has its tick, every cell its place in the workspace, and
- *  a round of chunks goes through all of them. */
+/** Turns a program's ops (ops.h) into a plan: every op gets its tick, every cell its place in the workspace,
+ *  and chunks go through all of them in rounds. */
 #include "collectives/gpu/plan.h"
 
 #include <stdlib.h>
@@ -7,23 +7,24 @@
 
 #include "collectives/communicator.h"
 
-#define ALIGN_BYTES ((size_t)256) /**< of every place in the workspace */
+#define ALIGN_BYTES ((size_t)256) /**< alignment of every place in the workspace */
 
-/** The cells of an owner's chunk, in every slot at the same place. Of its codings, one is there at a time. */
+/** The cells of an owner's chunk, at the same place in every slot. A chunk has only one of its codings at a
+ *  time. */
 typedef struct area {
-    size_t at, number;             /**< bytes, and cells, before it */
-    size_t *cell_at[TW_N_CODINGS]; /**< [cells] bytes from `at` */
+    size_t at, number;             /**< bytes, and cells, of the areas before it */
+    size_t *cell_at[TW_N_CODINGS]; /**< [cells], offsets from `at` in bytes */
 } area_t;
 
 typedef struct planner {
     tw_gpu_plan_t *plan;
     const tw_gpu_plan_params_t *params;
     const tw_topo_t *topo;
-    const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk is coded so */
-    size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< of a chunk that is coded so, in a form */
+    const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk has this coding */
+    size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< most bytes of a chunk with a coding, in a form */
     area_t *areas;                                  /**< [n_owners] */
-    size_t *memory;                                 /**< of their cells */
-    size_t slot_cells, n_ticks;                     /**< of a round */
+    size_t *memory;                                 /**< memory of their cells */
+    size_t slot_cells, n_ticks;                     /**< of one round */
     int n_owners;
     tw_status_t status;
 } planner_t;
@@ -37,7 +38,7 @@ static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_form_t form)
     return tw_grid_chunk_bytes(grid, chunk, tw_grid_form_codec(grid, chunk, form), p->params->args->type);
 }
 
-/** The rank's chunk of this round, if it is coded so; 0: it has none. */
+/** Find the owner's chunk of this round with this coding; 0: there is none. */
 static int find_chunk(const planner_t *p, int owner, size_t round, int coding, size_t *chunk)
 {
     const tw_grid_shard_t *shard = &p->plan->grid.shards[owner];
@@ -119,7 +120,8 @@ static void gpu_plan_place(const planner_t *p, int owner, int coding, int cell, 
     }
 }
 
-/** Inputs of a sum follow each other. Returns the bytes of all cells. */
+/** Place the cells of an owner's chunk; inputs of a sum follow each other. Returns the bytes of all of
+ *  them. */
 static size_t place_cells(const planner_t *p, int owner, int coding)
 {
     const tw_ops_t *ops = p->ops[coding];
@@ -160,8 +162,7 @@ static void lay_out(planner_t *p)
         plan->slot_bytes += most_bytes;
         p->slot_cells += most_cells;
     }
-    /* A round's first computation comes after the last one of the round whose slot it takes: see
-     * emit_ticks. */
+    /* a round's first computation comes after the last one of the round that had its slot: see emit_ticks */
     plan->n_slots = p->n_ticks > 1 ? p->n_ticks - 1 : 1;
     int keeps_all = plan->n_slots > plan->n_rounds || p->params->in_place;
     plan->n_slots = keeps_all ? plan->n_rounds : plan->n_slots;
@@ -177,7 +178,7 @@ static void lay_out(planner_t *p)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-/** Room for one more; 0: out of memory. */
+/** Make room for one more item; 0: out of memory. */
 static int gpu_plan_grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
 {
     if (p->status == TW_OK && !tw_grow(items, max, n + 1, item_bytes)) {
@@ -187,7 +188,7 @@ static int gpu_plan_grow(planner_t *p, void *items, size_t n, size_t *max, size_
     return p->status == TW_OK;
 }
 
-/** One operation of the program, on one chunk. */
+/** One op of the program, on one chunk. */
 typedef struct task {
     const tw_op_t *op;
     int coding;
@@ -202,13 +203,14 @@ static size_t at(const planner_t *p, const task_t *task, int owner, int cell)
     return slot * p->plan->slot_bytes + area->at + area->cell_at[task->coding][cell];
 }
 
-/** Number of a task's cell among all cells of all chunks. */
+/** The number of a task's cell among the cells of all chunks. */
 static size_t number(const planner_t *p, const task_t *task, int cell)
 {
     return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
 }
 
-/** A contribution to a sum that travels plain is scaled; at the end comes what is left. */
+/** The factor of a computation: a contribution to a sum that travels plain is scaled; the last step applies
+ *  the rest. */
 static float factor_of(const planner_t *p, const task_t *task)
 {
     const tw_coll_args_t *args = p->params->args;
@@ -224,7 +226,7 @@ static float factor_of(const planner_t *p, const task_t *task)
     return op->n_partial > 0 && scale != 1.0f ? args->factor : tw_coll_factor(args, p->topo->world);
 }
 
-/** Emit a computation; a sum that is made at one place is multiplied there. */
+/** Emit a computation; a sum that is made in one place is multiplied there. */
 static void emit_compute(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
@@ -302,7 +304,8 @@ static void emit_all_rounds(planner_t *p, size_t tick)
     }
 }
 
-/** Later ticks of a round first: it gives its slot away only after its last computation. */
+/** Emit the ticks; in each, later steps of a round come first: a round gives its slot up only after its last
+ *  computation. */
 static void emit_ticks(planner_t *p)
 {
     tw_gpu_plan_t *plan = p->plan;

@@ -1,9 +1,9 @@
 /** What a collective on a GPU does, as data: which bytes are encoded, sent, summed up and decoded, and when.
  *
  *  A plan is made from sizes and topology alone, so it holds for every call of the same shape. All its memory
- *  is one workspace; places in it are byte offsets. It runs in ticks; in a tick
- *  - computations and messages run at the same time: they touch different memory;
- *  - computations start when the messages of the tick before have arrived, messages when its computations
+ *  is one workspace; places in it are byte offsets. It runs in ticks. In a tick - computations and messages
+ *  run at the same time: they touch different memory; - computations start when the messages of the tick
+ *  before have arrived, messages when its computations
  *    have ended.
  *  A chunk of every shard makes a round; what it goes through follows tick by tick, and while one round
  *  is on the wire, another one is encoded and a third decoded. Rounds in flight have different slots of the
@@ -23,34 +23,34 @@
 
 TW_C_BEGIN
 
-/** An offset that stands for the caller's tensors: src to read, dst to write. */
+/** An offset that means the caller's tensors: src to read, dst to write. */
 #define TW_GPU_USER SIZE_MAX
-/** An offset that stands for the caller's dst, which is read. */
+/** An offset that means the caller's dst, to read. */
 #define TW_GPU_RESULT (SIZE_MAX - 1)
 
-/** A cell that stands for none: the data are not packed. */
+/** A cell that means that there is none: the data is not packed. */
 #define TW_GPU_NOT_PACKED SIZE_MAX
 
 /** A computation on one chunk. */
 typedef struct tw_gpu_compute {
-    size_t chunk; /**< of the grid */
-    /** PLAIN to PLAIN: a copy, or a sum; PACKED only from and to PLAIN, and of one input. */
+    size_t chunk; /**< index in the grid */
+    /** From PLAIN to PLAIN: a copy, or a sum. PACKED only from and to PLAIN, with one input. */
     tw_form_t in, out;
-    int n_inputs; /**< 0: no sum, one input; else so many, summed up in fp32 in order */
-    float factor; /**< of a sum */
+    int n_inputs; /**< 0: no sum, one input; else how many are summed up in fp32, in order */
+    float factor; /**< for a sum */
     tw_seed_t seed;
-    size_t from;   /**< of the first input */
-    size_t stride; /**< bytes from an input to the next */
+    size_t from;   /**< place of the first input */
+    size_t stride; /**< bytes from one input to the next */
     size_t to;
-    size_t packed; /**< PACKED in or out: the cell with the message, see n_cells; else of no meaning */
+    size_t packed; /**< PACKED in or out: the cell of the message, see n_cells; else unused */
 } tw_gpu_compute_t;
 
 /** A message. The k-th from a to b in a's plan is the k-th from a to b in b's. */
 typedef struct tw_gpu_message {
     int peer;
     int is_send;
-    size_t at, bytes; /**< at most so many, if it is PACKED */
-    size_t packed;    /**< PACKED: the cell, see n_cells; else TW_GPU_NOT_PACKED */
+    size_t at, bytes; /**< if it is PACKED, the most bytes it may have */
+    size_t packed;    /**< PACKED: its cell, see n_cells; else TW_GPU_NOT_PACKED */
 } tw_gpu_message_t;
 
 typedef struct tw_gpu_tick {
@@ -65,23 +65,23 @@ typedef struct tw_gpu_plan {
     tw_gpu_tick_t *ticks;
     size_t n_computes, max_computes, n_messages, max_messages, n_ticks;
     size_t n_rounds;
-    /** places that a chunk has in the workspace, counted through; a packed one's length belongs to its
-     *  place */
+    /** how many places chunks have in the workspace; they are numbered, and a packed chunk's length belongs
+     *  to its place */
     size_t n_cells;
     size_t slot_bytes, n_slots;
-    size_t temp_at; /**< fp32 sums of plain inputs that are encoded, one chunk's at a time */
+    size_t temp_at; /**< fp32 sums of plain inputs that are then encoded, of one chunk at a time */
     size_t workspace_bytes;
-    uint64_t inter_node_bytes; /**< that this rank sends to other nodes */
+    uint64_t inter_node_bytes; /**< bytes that this rank sends to other nodes */
 } tw_gpu_plan_t;
 
 typedef struct tw_gpu_plan_params {
     const tw_topo_t *topo;
-    const tw_flows_t *flows;    /**< of the algorithm */
-    tw_kept_program_t *kept;    /**< what is made of them */
-    const tw_coll_args_t *args; /**< pointers of segments are not read */
-    size_t chunk_bytes;         /**< messages aimed at */
+    const tw_flows_t *flows;    /**< the algorithm's flows */
+    tw_kept_program_t *kept;    /**< the programs made from them */
+    const tw_coll_args_t *args; /**< its segments' pointers are not read */
+    size_t chunk_bytes;         /**< target size of a message */
     int rounds_sums;            /**< see tw_coll_rounds_sums */
-    int in_place;               /**< all-to-all: src and dst of a segment are the same */
+    int in_place;               /**< all-to-all: 1: a segment's src and dst are the same */
 } tw_gpu_plan_params_t;
 
 /** TW_ERR_NO_MEMORY (logged). */

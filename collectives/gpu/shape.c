@@ -1,4 +1,4 @@
-/** Shapes: what is decided and planned once for all operations with the same arguments. */
+/** Shapes: what is chosen and planned once for all operations with the same arguments. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,30 +8,31 @@
 #include "collectives/gpu/gpu.h"
 
 #define MAX_SHAPES 256
-/** A round's messages to all ranks together; a shard makes about so many rounds, and no smaller chunks than
- *  this. */
+/** Bytes of a round's messages to all ranks; a shard should have about so many rounds; the smallest
+ *  chunks. */
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
-/** A message is coded by a warp for each 65,536 elements, step by step, so that one of this length takes no
- *  longer than a short one: so long to be packed and unpacked, of the lossless codec by 27 launches in which
- *  600,000 instructions wait for each other, 4 cycles each at 1.4 GHz (bench/results/gpu-counts.jsonl; no GPU
- *  has measured it). */
+/** The shortest messages that are packed. A warp codes 65,536 elements of a message step by step, so one of
+ *  this length takes no longer than a short one. Packing and unpacking by the lossless codec takes as long as
+ *  sending this: 27 launches in which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz
+ *  (bench/results/gpu-counts.jsonl; no GPU has measured it). */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
-/** Below, what the codec saves on a 10 Gb/s link (8 bits of 16: 26 us) is what its two launches cost. */
+/** The smallest operations that are quantized: below this, what the codec saves on a 10 Gb/s link (8 bits of
+ *  16: 26 us) is no more than its two launches cost. */
 #define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/** Is this an all-to-all that reads and writes the same memory? */
+/** Whether this is an all-to-all that reads and writes the same memory. */
 static int is_in_place(const tw_coll_request_t *request)
 {
     return request->args.op == TW_COLL_ALLTOALL && request->aliased;
 }
 
-/** A hash of all that decides about a shape: what requests have in common that choose alike, and what else a
- *  plan is made of. */
+/** Hash all that determines a shape: what requests that choose alike have in common, and whatever else a plan
+ *  is made from. */
 static uint64_t gpu_shape_key_of(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -89,8 +90,8 @@ static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *reque
     return bytes > least ? bytes : least;
 }
 
-/** Does a GPU take longer to pack and unpack a rank's messages, one after the other, than they are shorter? A
- *  link of which nothing is said (TW_COLL_MODEL) is slow. */
+/** Whether a GPU takes longer to pack and unpack a rank's messages, one after the other, than the link saves.
+ *  A link that TW_COLL_MODEL does not describe counts as slow. */
 static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     size_t bytes = request->n_elems * tw_type_bytes(request->args.type),
@@ -132,7 +133,7 @@ static const tw_algo_t natives[] = {
 
 #define N_NATIVES (sizeof(natives) / sizeof(natives[0]))
 
-/** NCCL's own, then those of the table that work on GPU memory; NULL past the end. */
+/** Row `index`: NCCL's own algorithms, then those of the table that work on GPU memory; NULL past the end. */
 static const tw_algo_t *get_algo(size_t index)
 {
     const tw_algo_t *algo = index < N_NATIVES ? &natives[index] : NULL;
@@ -152,7 +153,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
     return algo ? &algo->info : NULL;
 }
 
-/** What goes from node to node goes to all of them at once: a hop is a tick. */
+/** The flows on a GPU: data for other nodes goes to all of them at once, as each hop is a tick. */
 static tw_flows_t flows_of(const tw_algo_t *algo)
 {
     tw_flows_t flows = algo->flows;
@@ -161,21 +162,22 @@ static tw_flows_t flows_of(const tw_algo_t *algo)
     return flows;
 }
 
-/** Sums are made inside nodes first where there are two tiers. */
+/** Whether the algorithm suits the topology: sums are made inside nodes first if there are two tiers. */
 static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
 {
     return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
 }
 
-/** NCCL chooses by size and adds up in an order of its own: not for a deterministic communicator, unless
- *  asked for by name. */
+/** Whether NCCL may do it: it chooses by size and adds up in an order of its own, so not in a deterministic
+ *  communicator, unless the caller names it. */
 static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
 {
     return coll->gpu->wire && is_even(args, coll->topo.world) && args->factor == 1 &&
            (is_named || !coll->deterministic);
 }
 
-/** A name that is given is one for what was asked for; when that is declined, it is not looked at. */
+/** Choose an algorithm. A name that the caller gives is for the codec that the caller gives; if that is
+ *  declined, the name is ignored. */
 static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
                                          size_t *index)
 {
@@ -200,8 +202,8 @@ static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_sha
                    args->algo ? args->algo : "auto");
 }
 
-/** Bytes that NCCL's rings send from node to node: everything but what is on the next node already, once; to
- *  reduce and gather, twice. */
+/** Bytes that NCCL's rings send from node to node: everything but what the next node already has, once; twice
+ *  for a reduction with a gather. */
 static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &coll->topo;
@@ -253,7 +255,7 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
 
-    for (size_t k = 0; k < grid->n_codecs; k++) { /* for compute.c, which finds them again */
+    for (size_t k = 0; k < grid->n_codecs; k++) { /* so that compute.c finds them */
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(find_packing_bytes(coll, shape));
         } else {
@@ -286,7 +288,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_al
         shape->inter_node_bytes = native_inter_node_bytes(coll, request);
         return TW_OK;
     }
-    if (!algo->info.quantized) { /* asked for, perhaps, but declined */
+    if (!algo->info.quantized) { /* the caller may have given a codec, which was declined */
         args.codec = args.inner_codec = NULL;
     }
     status = tw_gpu_plan_init(&shape->plan, &params);
@@ -294,7 +296,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_al
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (status == TW_OK && !coll->gpu->wire) { /* and what the ranks tell each other about it */
+    if (status == TW_OK && !coll->gpu->wire) { /* and the ranks' messages that compare arguments */
         status = tw_check_create_sched(request);
         shape->inter_node_bytes += status == TW_OK ? tw_check_inter_node_bytes(request) : 0;
         tw_sched_destroy(request->sched);
@@ -320,7 +322,7 @@ static tw_status_t decide(tw_coll_t *coll, tw_gpu_shape_t *shape)
     return make_plan(coll, shape, algo);
 }
 
-/** Once for each shape, on rank 0. */
+/** Log what was chosen, once for each shape, on rank 0. */
 static void gpu_shape_explain(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
@@ -359,7 +361,7 @@ static void destroy_shape(tw_gpu_shape_t *shape)
 
 static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
-    int is_alltoall = args->op == TW_COLL_ALLTOALL && !coll->gpu->wire; /* NCCL has one */
+    int is_alltoall = args->op == TW_COLL_ALLTOALL && !coll->gpu->wire; /* NCCL's wire has one */
 
     if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
         args->op == TW_COLL_ALLREDUCE || is_alltoall) {
@@ -393,7 +395,8 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
     return TW_OK;
 }
 
-/** Made of the same arguments: by their hash; what memory is sized by is looked at as well. */
+/** Whether a shape was made from the same arguments, by their hash; what determines sizes of memory is
+ *  compared as well. */
 static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *request, uint64_t key)
 {
     const tw_coll_args_t *made = &shape->request->args, *asked = &request->args;
@@ -406,7 +409,7 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *req
     return is_alike;
 }
 
-/** The one that was not used for longest. */
+/** Drop the shape that has not been used for longest. */
 static void drop_oldest(tw_gpu_t *gpu)
 {
     tw_gpu_shape_t *shape = TAILQ_LAST(&gpu->shapes, tw_gpu_shapes);
@@ -416,7 +419,7 @@ static void drop_oldest(tw_gpu_t *gpu)
     gpu->n_shapes--;
 }
 
-/** Find it, or make it. */
+/** Find a request's shape, or make it. */
 static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **out)
 {
     tw_coll_t *coll = request->coll;
@@ -434,7 +437,7 @@ static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **
     } else {
         TW_TRY(create_shape(coll, &request->args, &shape));
         shape->key = key;
-        /* those of operations under way are still in use */
+        /* shapes of operations under way are still in use */
         if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
             drop_oldest(coll->gpu);
         }

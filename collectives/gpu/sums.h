@@ -5,8 +5,8 @@
 
 TW_C_BEGIN
 
-/** Input k of a segment is at src + k * stride. Pointers need the alignment of their elements; where they and
- *  the stride are multiples of 16 bytes it is faster. */
+/** Input k of a segment is at src + k * stride. Pointers must be aligned to their elements; multiples of 16
+ *  bytes for them and the stride are faster. */
 typedef struct tw_gpu_sum_segment {
     const void *src;
     void *dst;
@@ -14,25 +14,26 @@ typedef struct tw_gpu_sum_segment {
 } tw_gpu_sum_segment_t;
 
 /** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not
- *  overlap. NaN and infinities give the CPU's bits, too; of different NaN in a sum any may be the result. */
+ *  overlap. NaN and infinities give the CPU's bits, too; a sum with different NaN may have any of them as its
+ *  result. */
 typedef struct tw_gpu_sum {
     tw_type_t in;  /**< a float type; TW_TYPE_BYTE for a copy: one input, out the same type, factor 1 */
     tw_type_t out; /**< fp32, or the type of the inputs; what it cannot hold becomes infinite */
     int n_inputs;  /**< >= 1 */
-    size_t stride; /**< bytes */
+    size_t stride; /**< bytes from one input to the next */
     float factor;
-    float limit; /**< what is finite is held to it before it is rounded; INFINITY: nothing */
+    float limit; /**< limit of finite results, before they are rounded; INFINITY: none */
     const tw_gpu_sum_segment_t *segments;
     size_t n_segments;
 } tw_gpu_sum_t;
 
-/** 1: the sum has one input and changes nothing, so that it is copied bit by bit. */
+/** Returns 1 if the sum has one input and changes nothing, so that it is copied bit by bit. */
 static inline int tw_gpu_sum_is_copy(const tw_gpu_sum_t *sum)
 {
     return sum->n_inputs == 1 && sum->in == sum->out && sum->factor == 1.0f;
 }
 
-/** Enqueues on `stream`. TW_ERR_CUDA (logged). Only where there is CUDA. */
+/** Enqueue on `stream`. TW_ERR_CUDA (logged). Only in builds with CUDA. */
 tw_status_t tw_gpu_sum_cuda(const tw_gpu_sum_t *sum, tw_stream_t stream);
 
 TW_C_END

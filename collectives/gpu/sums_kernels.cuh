@@ -3,7 +3,7 @@
  * row of the grid is one segment. */
 #pragma once
 
-/* First: CUDA's headers have a `half`, which it shadows. */
+/* This comes first: CUDA's headers have a `half`, which it shadows. */
 #include "quant/arithmetic/float.h"
 
 #include <cuda_bf16.h>
@@ -23,8 +23,9 @@ namespace tw_gpu_sum_kernels
 
 constexpr unsigned threads = 256;
 constexpr size_t octet_elems = 8;
-constexpr size_t max_segments = 64; /* of a launch: they travel as kernel parameters */
-constexpr size_t max_blocks = 1024; /* of a segment: enough for every GPU, each takes several turns */
+constexpr size_t max_segments = 64; /* the most segments of a launch: they are kernel parameters */
+/* the most blocks of a segment: enough for every GPU, each takes several turns */
+constexpr size_t max_blocks = 1024;
 
 struct Params {
     tw_gpu_sum_segment_t segments[max_segments];
@@ -91,7 +92,7 @@ TW_SUM_FN unsigned bits(__half x)
     return __half_as_ushort(x);
 }
 
-/* With the NaN of the CPU, which a GPU's conversions replace by their own. */
+/* These functions give the CPU's NaN, where a GPU's conversions would give their own. */
 
 TW_SUM_FN float to_float_exact(float x)
 {
@@ -187,7 +188,7 @@ TW_SUM_FN float scaled(float sum, const Params &params)
     return size > params.limit && size < INFINITY ? copysignf(params.limit, x) : x;
 }
 
-/** The scaled sum, of which the fast way made a NaN, with the CPU's NaN. */
+/** Make the scaled sum again with the CPU's NaN, when the fast way gave a NaN. */
 template <class In>
 TW_SUM_FN float exact(const Params &params, const tw_gpu_sum_segment_t &segment, size_t index)
 {
@@ -250,7 +251,7 @@ struct SumBody {
     }
 };
 
-/** A copy of elements of one size, whatever they mean. */
+/** Copy elements of one size, whatever they mean. */
 template <class T>
 struct CopyBody {
     static TW_SUM_FN void run(const Params &params, const Place &place)
@@ -270,7 +271,7 @@ struct CopyBody {
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/** LAUNCHER::of<BODY>() is what launches a body; NULL for types that there is no kernel for. */
+/** LAUNCHER::of<BODY>() launches a body; NULL for types without a kernel. */
 template <class LAUNCHER>
 typename LAUNCHER::pointer select_copy(tw_type_t type)
 {
@@ -308,7 +309,8 @@ typename LAUNCHER::pointer select(const tw_gpu_sum_t *sum)
     }
 }
 
-/** Launch after launch: launch(params, n_segments, blocks) of at most max_segments each, until one fails. */
+/** Launch segments in groups of at most max_segments, by launch(params, n_segments, blocks), until one
+ *  fails. */
 template <class FN>
 tw_status_t for_each_launch(const tw_gpu_sum_t *sum, FN launch)
 {
