@@ -1,4 +1,4 @@
-/* The backend "cuda": what a context has on a GPU, and the table of operations. */
+/* The backend "cuda": what a context needs on a GPU, and the table of operations. */
 #include "quant/cuda/launch.cuh"
 #include "quant/cuda/words.cuh"
 
@@ -11,13 +11,13 @@ extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
     if (error == cudaSuccess) {
         return TW_OK;
     }
-    cudaGetLastError(); /* reported here, not by a later call */
+    cudaGetLastError(); /* so that no later call reports it */
     tw_error("cuda: %s: %s (%d, %s)", what, cudaGetErrorString((cudaError_t)error), error,
              cudaGetErrorName((cudaError_t)error));
     switch (error) {
     case cudaErrorMemoryAllocation:
         return TW_ERR_NO_MEMORY;
-    case cudaErrorNoDevice: /* none, or none that these kernels were compiled for */
+    case cudaErrorNoDevice: /* there is no device, or none for which these kernels were compiled */
     case cudaErrorInsufficientDriver:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorNotSupported:
@@ -56,8 +56,8 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** Load the kernels that a context with this codec may launch: as only codec, and as input or output of a
- *  reduction. */
+/** Load the kernels that a context with this codec may launch: as the only codec, and as the input's or the
+ *  output's in a reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
     static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_ENCODE_DELTA, TW_CUDA_ADAMW,
@@ -142,7 +142,7 @@ void destroy(tw_quant_t *quant)
     free(device);
 }
 
-/** All ones if the device can not tell any more: not a silent zero. */
+/** Count the non-finite blocks; all ones if the device cannot tell any more, rather than a wrong zero. */
 uint64_t nonfinite_blocks(const tw_quant_t *quant)
 {
     const tw_cuda_device_t *device = (const tw_cuda_device_t *)quant->impl;

@@ -24,7 +24,7 @@ TW_DEVICE bool tw_delta_is_good(const tw_delta_cuda_job_t &job)
 
 /* ---- the header ---------------------------------------------------------------------------------------- */
 
-/** In the order of the host's decoder. */
+/** Read the head, with the host decoder's checks in their order. */
 struct tw_delta_kernel_read {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -82,8 +82,8 @@ struct tw_delta_kernel_read {
         return fits ? TW_OK : TW_ERR_MISMATCH;
     }
 
-    /** Read what is sent of the model; returns where it ends, 0 where it makes no sense. A number says where
-     *  the next one is: one thread reads them, from shared memory. */
+    /** Read the statistics; returns where they end, 0 if they make no sense. One thread reads them, from
+     *  shared memory, as each number says where the next one is. */
     static TW_DEVICE uint32_t statistics(const tw_delta_cuda_job_t &job, uint32_t bytes,
                                          tw_delta_stats_t &stats)
     {
@@ -118,7 +118,7 @@ struct tw_delta_kernel_read {
         tw_entropy_lookup_fill({job.symbols, job.slots}, stats.freq[0], TW_DELTA_TABLES);
     }
 
-    /** The entries, and where blocks are; returns where they end. */
+    /** Read the entries, and find where blocks are; returns where they end. */
     static TW_DEVICE uint64_t blocks(const tw_delta_cuda_job_t &job, uint32_t entries_at, uint64_t at)
     {
         const uint8_t *entries = job.src + entries_at;
@@ -133,7 +133,7 @@ struct tw_delta_kernel_read {
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** An element gets a value that was sent as it is; the new value may lie where the old one does, which is
+/** Apply a value that was sent as it is to an element. The new value may be stored over the old one, which is
  *  read first. */
 TW_DEVICE void tw_delta_apply(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t element,
                               uint32_t new_bits)
@@ -155,8 +155,8 @@ struct tw_delta_kernel_check {
     }
 };
 
-/** A warp a block, backward. The elements of the next AHEAD steps are loaded before those of the last ones
- *  are decoded. */
+/** Decode: one warp per block, backward. The elements of the next AHEAD steps are loaded before those of the
+ *  last ones are decoded. */
 struct tw_delta_kernel_decode {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -228,7 +228,7 @@ struct tw_delta_kernel_decode {
                check == block.check;
     }
 
-    /** Decode an element; of the whole warp. False when words or escapes run out. */
+    /** Decode one element per lane; the whole warp calls it. False when words or escapes run out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, const uint32_t *rows, uint32_t base,
                                tw_delta_loaded &element, bool there)
     {

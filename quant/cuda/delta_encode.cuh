@@ -23,12 +23,12 @@
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/** What has been found so far; of the whole thread block, in shared memory. */
+/** Intermediate results of a thread block, in shared memory. */
 struct tw_delta_found {
     tw_delta_stats_t stats;
     uint32_t best;
 
-    /** The window of exponents that most of the sample is in; of equals the highest. */
+    /** Choose the window of exponents that covers most of the sample; of equals the highest. */
     TW_DEVICE void find_base(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x;
@@ -57,7 +57,7 @@ struct tw_delta_found {
         }
         __syncthreads();
     }
-    /** A context that the sample lacks gets the table of the exponent below it. */
+    /** Choose the tables. A context that the sample lacks gets the table of the exponent below it. */
     TW_DEVICE void find_tables(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x, lacking = TW_DELTA_TABLES;
@@ -75,7 +75,7 @@ struct tw_delta_found {
     }
 };
 
-/** Calls COUNT(old bits, new bits, state) for this thread's elements of the sample. */
+/** Call COUNT(old bits, new bits, state) for this thread's elements of the sample. */
 template <class COUNT>
 TW_DEVICE void tw_delta_each_of_sample(const tw_delta_cuda_job_t &job, const COUNT &count)
 {
@@ -91,7 +91,7 @@ TW_DEVICE void tw_delta_each_of_sample(const tw_delta_cuda_job_t &job, const COU
     }
 }
 
-/** Counters of a thread block, in shared memory: zeros first, then added to those of all. */
+/** Clear a thread block's counters in shared memory; they are later added to the global ones. */
 TW_DEVICE void tw_delta_counters_clear(uint32_t *counters, uint32_t n)
 {
     for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
@@ -185,7 +185,7 @@ struct tw_delta_kernel_symbols {
     }
 };
 
-/** A thread a table makes, writes and prepares it. */
+/** Make the model: one thread makes, writes and prepares each table. */
 struct tw_delta_kernel_model {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -225,8 +225,8 @@ struct tw_delta_kernel_model {
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** A warp a block. The elements of the next AHEAD steps are loaded before those of the last ones are
- *  coded. */
+/** Code: one warp per block. The elements of the next AHEAD steps are loaded before those of the last ones
+ *  are coded. */
 struct tw_delta_kernel_code {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -240,7 +240,7 @@ struct tw_delta_kernel_code {
         __syncthreads();
         const uint32_t n = tw_entropy_block_elems(job.n_elems, block), chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         uint16_t *words = job.words + (size_t)first;
-        /* What is coded takes less than what is not. */
+        /* A coded block must be shorter than a raw one. */
         const uint32_t fixed = TW_ENTROPY_LANES_BYTES / 2 + 1;
         coder_t coder = {
             encode,
@@ -279,11 +279,11 @@ struct tw_delta_kernel_code {
         const uint64_t *encode;
         const uint32_t *rows;
         uint32_t base, check;
-        bool fits; /**< in what the values take */
+        bool fits; /**< the coded block is no longer than its raw values */
         tw_entropy_encoder words;
     };
 
-    /** Code an element, whose state moves on; of the whole warp. */
+    /** Code one element per lane, and update its state; the whole warp calls it. */
     static TW_DEVICE void step(coder_t &coder, tw_delta_loaded &element, uint32_t at, bool there)
     {
         const uint16_t new_bits = element.new_bits();
@@ -292,7 +292,7 @@ struct tw_delta_kernel_code {
         uint32_t z = belief.z_of(change), symbol = z >> belief.raw_bits;
         symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
         uint64_t entry = coder.encode[belief.table * TW_ENTROPY_SYMBOLS + symbol];
-        /* What is escaped has raw bits, too, which mean nothing. */
+        /* An escaped element has raw bits, too, which mean nothing. */
         uint32_t raw = entry >> 31 & 1 ? 0 : z & ((1u << belief.raw_bits) - 1);
         coder.check += there ? tw_entropy_check(at, new_bits) : 0;
         coder.fits = coder.fits && tw_entropy_push_warp(coder.words, there, entry, belief.raw_bits, raw,
@@ -334,7 +334,7 @@ struct tw_delta_kernel_assemble {
         }
     }
 
-    /** A part of a block, a word at a time: blocks may begin anywhere. */
+    /** Assemble a part of a block, one word at a time, since blocks may begin at any address. */
     static TW_DEVICE void coded(const tw_delta_cuda_job_t &job)
     {
         const uint32_t b = blockIdx.x / TW_ENTROPY_CUDA_PARTS;
@@ -347,7 +347,7 @@ struct tw_delta_kernel_assemble {
         }
     }
 
-    /** Words, lanes, escapes; or values. */
+    /** Word w of a block: of its words, lanes and escapes; or of its values. */
     static TW_DEVICE uint32_t word(const tw_delta_cuda_job_t &job, uint32_t b, uint32_t sizes, uint32_t w,
                                    tw_delta_cursor &cursor)
     {
@@ -368,7 +368,7 @@ struct tw_delta_kernel_assemble {
         return words[TW_DELTA_BLOCK_ELEMS - 1 - (w - lanes_end)];
     }
 
-    /** All values as they are; states move on where the coder has not seen to it. */
+    /** Copy all values as they are; update the states that the coder has not updated. */
     static TW_DEVICE void plain(const tw_delta_cuda_job_t &job)
     {
         tw_delta_cursor cursor = {};

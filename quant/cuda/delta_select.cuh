@@ -1,9 +1,9 @@
-/** From a kernel's name to the kernel. */
+/** Finds the kernel of a name. */
 #pragma once
 
 #include "quant/cuda/delta_decode.cuh"
 
-/** RUNNER::run<KERNEL>(). */
+/** Call RUNNER::run<KERNEL>(). */
 template <class RUNNER>
 tw_status_t tw_delta_select(const RUNNER &runner, tw_delta_cuda_kernel_t kernel)
 {

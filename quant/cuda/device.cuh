@@ -1,5 +1,5 @@
-/** The few things that the kernels ask of a GPU, so that the tests can run the same kernels on a CPU: besides
- *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomics. */
+/** What the kernels use of a GPU, apart from threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and
+ *  atomics; so the tests can run the same kernels on a CPU. */
 #pragma once
 
 #include <cub/version.cuh>
@@ -10,7 +10,8 @@
 #define TW_DEVICE __device__ __forceinline__
 #define TW_UNROLL _Pragma("unroll")
 
-/** The value of the lane whose number differs in `mask`; all lanes of the warp take part. */
+/** The value of the lane whose number differs from this one's by the bits of `mask`; all lanes of the warp
+ *  take part. */
 template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
@@ -24,13 +25,13 @@ using tw_dev_maximum = cub::Max;
 #endif
 
 /** The largest value in the thread's group of 2^lane_steps neighbouring lanes, the same in all of them. Whole
- *  warps are CUB's, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here
- *  the width follows from the codec's block at run time and one kernel serves them all: those are
+ *  warps use CUB, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here
+ *  the width follows from the codec's block at run time, and one kernel serves them all: these use
  *  exchanges. */
 TW_DEVICE uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
 {
     if (lane_steps == 5) {
-        cub::WarpReduce<uint32_t>::TempStorage none; /* empty: it reduces in registers */
+        cub::WarpReduce<uint32_t>::TempStorage none; /* it is empty, as CUB reduces in registers */
         return __shfl_sync(0xffffffffu, cub::WarpReduce<uint32_t>(none).Reduce(value, tw_dev_maximum()), 0);
     }
     TW_UNROLL
@@ -50,14 +51,14 @@ TW_DEVICE uint32_t tw_dev_warp_sum(uint32_t value)
     return cub::WarpReduce<uint32_t>(none).Sum(value);
 }
 
-/** The same pointer, kept in registers: the compiler would rather compute it again at each use. */
+/** Return the pointer, and keep it in a register: the compiler would rather compute it again at each use. */
 TW_DEVICE uint8_t *tw_dev_keep(uint8_t *pointer)
 {
     asm("" : "+l"(pointer));
     return pointer;
 }
 
-/** An object of T in global memory: said so, because pointers that arrive as integers do not tell. */
+/** An object of T in global memory. The compiler must be told so, as the pointers arrive as integers. */
 template <class T>
 TW_DEVICE T &tw_dev_global(const void *at)
 {
@@ -66,7 +67,7 @@ TW_DEVICE T &tw_dev_global(const void *at)
     return *object;
 }
 
-/** One access of BYTES = 4, 8 or 16, aligned to them, of memory that nobody writes meanwhile. */
+/** Load BYTES = 4, 8 or 16 in one access, aligned to them, from memory that nobody writes meanwhile. */
 template <int BYTES>
 TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
 {
@@ -81,7 +82,7 @@ TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
     }
 }
 
-/** 16 bytes of memory that this thread will write. */
+/** Load 16 bytes of memory that this thread will write. */
 TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
 {
     uint4 v = tw_dev_global<const uint4>(from);
@@ -100,7 +101,7 @@ TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
     }
 }
 
-/** One element of BYTES = 1, 2 or 4, aligned to them. */
+/** Load one element of BYTES = 1, 2 or 4, aligned to them. */
 template <int BYTES>
 TW_DEVICE uint32_t tw_dev_load_element(const void *from)
 {

@@ -56,7 +56,7 @@ struct tw_ecdq_kernel_count {
     }
 };
 
-/** A warp a block, as the lossless codec's coder. */
+/** Code: one warp per block, like the lossless codec's coder. */
 template <int TYPE>
 struct tw_ecdq_kernel_code {
     using element = tw_lossless_element<TYPE>;
@@ -73,7 +73,7 @@ struct tw_ecdq_kernel_code {
         const uint32_t tables = put_tables(job.symbol_counts + b * TW_ECDQ_SYMBOLS, words, encode);
         const uint32_t fixed = 2 * tables + TW_ENTROPY_LANES_BYTES, raw = n * element::bytes;
         tw_entropy_encoder coder = {words + tables, words + room, 0, TW_ENTROPY_START, 0, 0};
-        /* What is coded takes less than what is not. */
+        /* A coded block must be shorter than a raw one. */
         coder.room = fixed < raw ? (raw - fixed - 1) / 2 : 0;
         __syncthreads();
         bool fits = fixed < raw && code(job, (size_t)b * TW_LOSSLESS_BLOCK_ELEMS, n, encode, coder) &&
@@ -85,8 +85,8 @@ struct tw_ecdq_kernel_code {
         }
     }
 
-    /** The tables of the classes that a block has, a lane each: in the message, and what the coder looks up.
-     *  Returns their words. */
+    /** Make the tables of the classes in a block, one per lane: write them to the message, and fill what the
+     *  coder looks up. Returns their words. */
     static TW_DEVICE uint32_t put_tables(const uint32_t *counts, uint16_t *to, uint64_t *encode)
     {
         __shared__ uint32_t sizes[TW_LOSSLESS_CLASSES];
@@ -123,13 +123,13 @@ struct tw_ecdq_kernel_code {
         return tw_entropy_walk<false>(
             job.codes + first, n, [] {},
             [&](uint32_t at, bool there, uint32_t code) {
-                uint64_t entry = encode[code] & ~((uint64_t)1 << 31); /* what escapes is listed here */
+                uint64_t entry = encode[code] & ~((uint64_t)1 << 31); /* an escaped element is listed here */
                 return tw_entropy_push_warp(coder, there, entry, 0, 0, [] { return 0; }) &&
                        list(job, first + at, there && code % 32 == TW_ENTROPY_ESCAPE, coder);
             });
     }
 
-    /** List the elements of a warp that have no symbols. False when there is no room. */
+    /** List the elements of a warp that have no symbols. False if there is no room. */
     static TW_DEVICE bool list(const tw_lossless_cuda_job_t &job, size_t x, bool escapes,
                                tw_entropy_encoder &coder)
     {
@@ -187,7 +187,7 @@ struct tw_ecdq_kernel_assemble : tw_lossless_assemble<TYPE, tw_ecdq_block_words<
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** A warp a block, backward. */
+/** Decode: one warp per block, backward. */
 struct tw_ecdq_kernel_decode {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -215,8 +215,8 @@ struct tw_ecdq_kernel_decode {
         }
     }
 
-    /** Tables, which lie within the block. A class that is not there has escapes alone. False for some that
-     *  no encoder writes. */
+    /** Read the tables, which must lie within the block. A class without one has escapes alone. False for
+     *  tables that no encoder writes. */
     static TW_DEVICE bool take_tables(const uint8_t *at, uint16_t *freqs)
     {
         const uint32_t lane = threadIdx.x, classes = tw_entropy_get16(at);
@@ -229,7 +229,8 @@ struct tw_ecdq_kernel_decode {
                 n = at[1];
                 at += 2;
             }
-            const bool sent = lane - first < n; /* not below the first, either */
+            /* symbols below the first wrap round, and so are not sent, either */
+            const bool sent = lane - first < n;
             const uint32_t freq = sent ? tw_entropy_get16(at + 2 * (lane - first)) : 0;
             const uint32_t sum = tw_entropy_total(freq);
             const bool edge = sent && (lane == first || lane == first + n - 1);
@@ -262,14 +263,14 @@ struct tw_ecdq_kernel_decode {
                 }
                 return took;
             });
-        /* The tables are of the classes that the elements have. */
+        /* Tables must be of exactly the classes that the elements have. */
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             good = good && (tw_dev_ballot(classes >> c & 1) != 0) == (sent >> c & 1);
         }
         return good && !tw_dev_ballot(coder.x != TW_ENTROPY_START) && !coder.n_words;
     }
 
-    /** Integers that are listed, in place of the escape. False for a list that no encoder writes. */
+    /** Put the listed integers in place of escapes. False for a list that no encoder writes. */
     static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
                                       const tw_entropy_cuda_block_t &block)
     {
@@ -303,7 +304,7 @@ struct tw_ecdq_kernel_scatter {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
-        uint32_t key[2] = {0, 0}; /* a message that is not coded may end before it */
+        uint32_t key[2] = {0, 0}; /* a message that is not coded may end before the key */
         if (tw_lossless_is_good(job) && job.state->coded) {
             key[0] = tw_entropy_get32(head + 4);
             key[1] = tw_entropy_get32(head + 8);
@@ -328,7 +329,7 @@ struct tw_ecdq_kernel_scatter {
             });
     }
 
-    /** Bits that lie at an even address. */
+    /** Read an fp32 at an even address. */
     static TW_DEVICE uint32_t fp32_at(const uint8_t *at)
     {
         return tw_entropy_word<true>(at) | tw_entropy_word<true>(at + 2) << 16;

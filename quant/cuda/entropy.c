@@ -1,4 +1,4 @@
-/* Entropy-coded messages on streams: what calls check, and their launches. */
+/* Entropy-coded messages on streams: the checks of calls, and their launches. */
 #include "quant/cuda/entropy_job.h"
 
 #include <stdlib.h>

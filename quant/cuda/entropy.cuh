@@ -1,10 +1,10 @@
 /** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and
- *  the coder's steps, a warp a block, lane i with elements i, 32 + i and so on. */
+ *  the coder's steps. A warp codes a block; lane i has elements i, 32 + i and so on. */
 #pragma once
 
 #include "quant/cuda/entropy_job.h"
 
-/** The last of n entries whose key is not above x; the first one's is not. */
+/** Find the last of n entries whose key is not above x; the first one's never is. */
 template <class KEY>
 TW_DEVICE uint32_t tw_entropy_last(uint32_t n, uint64_t x, const KEY &key)
 {
@@ -27,7 +27,7 @@ TW_DEVICE uint32_t tw_entropy_lane()
     return threadIdx.x % 32;
 }
 
-/** This thread's warp among those of the grid, and how many there are: of kernels with THREADS threads. */
+/** The number of this thread's warp in the grid, and the number of warps, in kernels with THREADS threads. */
 TW_DEVICE uint32_t tw_entropy_warp()
 {
     return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;
@@ -49,7 +49,7 @@ TW_DEVICE T tw_entropy_total(T value)
     return value;
 }
 
-/** Add what the lanes of a warp have to a sum in memory. */
+/** Add the values of a warp's lanes to a sum in memory. */
 TW_DEVICE void tw_entropy_add(uint32_t *sum, uint32_t value)
 {
     value = tw_entropy_total(value);
@@ -90,14 +90,14 @@ TW_DEVICE void tw_entropy_put32(uint8_t *at, uint32_t value)
     tw_entropy_put16(at + 2, value >> 16);
 }
 
-/** A word of a message: in one access where messages keep words at even addresses. */
+/** Read a word of a message, in one access if messages have words at even addresses. */
 template <bool EVEN>
 TW_DEVICE uint32_t tw_entropy_word(const uint8_t *at)
 {
     return EVEN ? tw_dev_load_element<2>(at) : tw_entropy_get16(at);
 }
 
-/** The checksum of the words from index `first` on, every `step`-th of n: the thread's part of it. */
+/** This thread's part of a checksum: of n words from index `first` on, every `step`-th one. */
 template <bool EVEN>
 TW_DEVICE uint32_t tw_entropy_check_words(const uint8_t *at, uint32_t n, uint32_t first, uint32_t step)
 {
@@ -108,15 +108,15 @@ TW_DEVICE uint32_t tw_entropy_check_words(const uint8_t *at, uint32_t n, uint32_
     return check;
 }
 
-/** Elements of a block of 65,536 of n. */
+/** The number of elements in a block of 65,536, of n in all. */
 TW_DEVICE uint32_t tw_entropy_block_elems(uint32_t n, uint32_t block)
 {
     uint32_t left = n - (block << 16);
     return left < 65536 ? left : 65536;
 }
 
-/** Blocks one after the other from `at` on; BLOCK(b) is what is known of one, its bytes too. Returns where
- *  they end. Of a whole thread block. */
+/** Place blocks one after the other from `at` on; BLOCK(b) gives what is known of one, including its bytes.
+ *  Returns where they end. The whole thread block calls it. */
 template <class BLOCK>
 TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n, uint64_t at,
                                     const BLOCK &block_of)
@@ -139,17 +139,17 @@ TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** A lane of an encoder, and what its warp has written: words forward from `words` on, escapes backward from
+/** A lane of an encoder, and what its warp has written: words from `words` on, escapes backward from
  *  `end`. */
 struct tw_entropy_encoder {
     uint16_t *words, *end;
-    uint32_t room; /**< of both; more of them and the block is not coded */
+    uint32_t room; /**< for words and escapes; a block that needs more is not coded */
     uint32_t x, n_words, n_escapes;
 };
 
-/** Put an element into each lane of a warp that has one: at most 6 raw bits, then the symbol of the entry,
- *  whose frequency may be the escape's: then what escaped_value() says goes with the escapes. False when
- *  there is no room. */
+/** Code one element in each lane of a warp that has one: at most 6 raw bits, then the symbol of `entry`. If
+ *  the entry is the escape's, escaped_value() gives what is written among the escapes. False if there is no
+ *  room. */
 template <class VALUE>
 TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint64_t entry, uint32_t raw_bits,
                                     uint32_t raw, const VALUE &escaped_value)
@@ -176,7 +176,7 @@ TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint6
     return true;
 }
 
-/** Put raw bits (at most 15) alone into each lane of a warp that has some. False when there is no room. */
+/** Code only raw bits (at most 15) in each lane of a warp that has some. False if there is no room. */
 TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits, uint32_t raw)
 {
     bool full = (uint64_t)coder.x >> (32 - bits) != 0;
@@ -196,14 +196,15 @@ TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** What a decoder looks up: a byte a slot, and a word a symbol, which is its frequency | first slot << 11. */
+/** A decoder's look-up tables: a byte for each slot, its symbol; and a word for each symbol, frequency |
+ *  first slot << 11. */
 struct tw_entropy_lookup {
-    uint8_t *symbols; /**< [tables * FREQ_SUM], aligned to 4 */
+    uint8_t *symbols; /**< [tables * FREQ_SUM], aligned to 4 bytes */
     uint32_t *slots;  /**< [tables * SYMBOLS] */
 };
 
-/** Fill it from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. Of a whole thread block of as many
- *  threads. */
+/** Fill them from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. A whole thread block of as many
+ *  threads calls it. */
 TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uint16_t *freqs,
                                       uint32_t n_tables, uint32_t threads = TW_ENTROPY_CUDA_THREADS)
 {
@@ -219,7 +220,7 @@ TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uin
     }
 }
 
-/** A copy of one, by a warp. */
+/** Copy the tables, by a warp. */
 TW_DEVICE void tw_entropy_lookup_copy(const tw_entropy_lookup &to, const tw_entropy_lookup &from,
                                       uint32_t n_tables)
 {
@@ -231,14 +232,14 @@ TW_DEVICE void tw_entropy_lookup_copy(const tw_entropy_lookup &to, const tw_entr
     }
 }
 
-/** A lane of a decoder, and what is left for its warp. */
+/** A lane of a decoder, and its warp's unread bytes. */
 struct tw_entropy_decoder {
     tw_entropy_lookup lookup;
     const uint8_t *words, *escapes;
     uint32_t x, n_words, n_escapes;
 };
 
-/** The decoder of a block whose words are at `words`: lanes follow them, then escapes. */
+/** Make the decoder of a block whose words are at `words`, followed by lanes, then by escapes. */
 TW_DEVICE tw_entropy_decoder tw_entropy_decoder_of(const tw_entropy_lookup &lookup, const uint8_t *words,
                                                    uint32_t sizes)
 {
@@ -249,12 +250,12 @@ TW_DEVICE tw_entropy_decoder tw_entropy_decoder_of(const tw_entropy_lookup &look
         n_words, sizes >> 16};
 }
 
-/** What an element was coded as. */
+/** The parts of a decoded element. */
 struct tw_entropy_taken {
-    uint32_t symbol, raw, escape; /**< escape: what stands with the escapes, if the symbol is that */
+    uint32_t symbol, raw, escape; /**< escape: its value among the escapes, if the symbol is the escape */
 };
 
-/** Take an element out of each lane of a warp that has one. False when words or escapes run out. */
+/** Decode one element in each lane of a warp that has one. False when words or escapes run out. */
 template <bool EVEN>
 TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint32_t table, uint32_t raw_bits,
                                     tw_entropy_taken &taken)
@@ -283,7 +284,7 @@ TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint3
     return true;
 }
 
-/** Take raw bits alone. False when words run out. */
+/** Decode only raw bits. False when words run out. */
 template <bool EVEN>
 TW_DEVICE bool tw_entropy_take_raw_warp(tw_entropy_decoder &coder, bool there, uint32_t bits, uint32_t &raw)
 {
@@ -302,7 +303,7 @@ TW_DEVICE bool tw_entropy_take_raw_warp(tw_entropy_decoder &coder, bool there, u
     return true;
 }
 
-/** Words that this warp will read soon: a line a lane. */
+/** Prefetch words that this warp will read soon, one line per lane. */
 TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
 {
     uint32_t back = 64 * (tw_entropy_lane() + 1);
@@ -311,9 +312,9 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
-/** Take a warp through n words, 32 a step, first to last or back, until step(at, is there, word) is false.
- *  Before some steps, begin() is called and all their words are loaded: only the coder's state waits for the
- *  step before. */
+/** Take a warp through n words, 32 a step, forward or backward, until step(at, is there, word) is false.
+ *  Before every few steps, begin() is called and their words are loaded, so that only the coder's state waits
+ *  for the step before. */
 template <bool BACKWARD, class BEGIN, class STEP>
 TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &begin, const STEP &step)
 {
@@ -326,7 +327,7 @@ TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &be
         TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
             const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
-            words[s] = from[at < n ? at : n - 1]; /* one that there is */
+            words[s] = from[at < n ? at : n - 1]; /* an index that exists */
         }
         TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {

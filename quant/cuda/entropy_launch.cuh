@@ -11,7 +11,8 @@ __global__ void __launch_bounds__(TW_ENTROPY_CUDA_THREADS) tw_entropy_kernel(con
     KERNEL::run(job);
 }
 
-/** Launches, or without a grid loads: a module that is loaded by the first launch may wait for the device. */
+/** Launch a kernel, or without a grid load it: a module that is loaded by its first launch may wait for the
+ *  device. */
 template <class JOB>
 struct tw_entropy_runner {
     const JOB *job;

@@ -1,18 +1,18 @@
-/* Operations on segments to launches. */
+/* Turns operations on segments into launches. */
 #include "quant/cuda/job.h"
 
 #include <string.h>
 
 /* Thread blocks per multiprocessor: as many as may be resident at 128 threads each. */
 #define BLOCKS_PER_MULTIPROCESSOR 16
-/* Tiles per multiprocessor below which they are made smaller. */
+/* With fewer tiles per multiprocessor than this, tiles are made smaller. */
 #define TILES_PER_MULTIPROCESSOR 4
 
 /* ---- filling a job ------------------------------------------------------------------------------------- */
 
-/* What the segments of the different operations have in common, and the pointers that need a list. */
+/* What segments of all operations have in common, and the pointers that need a list. */
 typedef struct {
-    tw_cuda_segment_t segment; /* without what place_segment fills in */
+    tw_cuda_segment_t segment; /* complete except for what place_segment fills in */
     const void *const *list;
     size_t n_list;
 } entry_t;
@@ -21,9 +21,9 @@ typedef struct {
     const tw_cuda_device_t *device;
     tw_cuda_job_t *job;
     uint32_t rows;      /* strips per thread in this operation's kernels */
-    size_t front, back; /* words used by segments, and by lists, which are filled from the array's end */
+    size_t front, back; /* words used by segments, from the front; and by lists, from the back */
     uint64_t n_elems;
-    uint64_t *table; /* what is left of the workspace */
+    uint64_t *table; /* the unused part of the workspace */
 } filling_t;
 
 static void job_begin(filling_t *f)
@@ -48,7 +48,7 @@ static void job_add(filling_t *f, const entry_t *entry)
     uint64_t *words = f->job->params.words;
     tw_cuda_segment_t segment = entry->segment;
     f->back += entry->n_list;
-    segment.list = (uint32_t)f->back; /* from the end; finish() knows where that is */
+    segment.list = (uint32_t)f->back; /* counted from the end; finish() makes an index of it */
     for (size_t i = 0; i < entry->n_list; i++) {
         words[TW_CUDA_WORDS_LARGE - f->back + i] = (uint64_t)(uintptr_t)entry->list[i];
     }
@@ -58,7 +58,7 @@ static void job_add(filling_t *f, const entry_t *entry)
     f->job->params.args.n_segments++;
 }
 
-/** Lists behind the segments, tiles numbered. */
+/** Move the lists behind the segments, and number the tiles. */
 static void place_segments(filling_t *f)
 {
     tw_cuda_args_t *args = &f->job->params.args;
@@ -89,7 +89,7 @@ static tw_status_t launch(filling_t *f)
     return f->device->run(f->job, (uint32_t)(args->n_tiles < most ? args->n_tiles : most));
 }
 
-/** Add an entry; a job that is full is launched first. */
+/** Add an entry; if the job is full, it is launched first. */
 static tw_status_t job_push(filling_t *f, const entry_t *entry)
 {
     tw_status_t status = TW_OK;
@@ -167,7 +167,7 @@ tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const
 
 /* ---- reductions ---------------------------------------------------------------------------------------- */
 
-/** Do the inputs lie at equal distances? A receive buffer has them so. */
+/** Whether the inputs lie at equal distances, as they do in a receive buffer. */
 static int are_strided(const void *const *srcs, size_t n, int64_t *stride)
 {
     uint64_t first = (uint64_t)(uintptr_t)srcs[0], step = n > 1 ? (uint64_t)(uintptr_t)srcs[1] - first : 0;
@@ -197,7 +197,7 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
     return entry;
 }
 
-/** Too many for the parameters of a launch, if they have to be listed. */
+/** Whether a segment's inputs must be listed, and are too many for a launch's parameters. */
 static int is_long(const tw_quant_reduce_segment_t *segment)
 {
     return segment->n_elems && segment->n_srcs > TW_CUDA_WORDS_LARGE - TW_CUDA_SEGMENT_WORDS;
@@ -233,7 +233,7 @@ static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_redu
     return TW_OK;
 }
 
-/** The list of inputs goes into the workspace. */
+/** Put the list of inputs into the workspace. */
 static tw_status_t list_in_table(filling_t *f, entry_t *entry)
 {
     tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);

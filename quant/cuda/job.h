@@ -1,5 +1,5 @@
-/** The CUDA backend's front: what a kernel is given, and how operations on segments become launches. No CUDA
- *  needed: the tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The CUDA backend's front: the parameters of a kernel, and how operations on segments become launches. No
+ *  CUDA needed: the tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
  *
  *  In this folder, in the order of reading:
  *    tiling.h, job.[ch]    tw_cuda_    what the host decides: tiles, parameters, launches
@@ -23,20 +23,20 @@ TW_C_BEGIN
  * parameters. */
 
 typedef struct tw_cuda_args {
-    tw_cuda_codec_t in, out; /**< of encoded inputs and of the output; the same where there is only one */
+    tw_cuda_codec_t in, out; /**< codecs of encoded inputs and of the output; equal if there is only one */
     tw_cuda_tiling_t tiling; /**< in blocks of `out` */
     uint64_t n_tiles;
     uint32_t n_segments;
-    uint32_t undo;     /**< rotate after decoding */
-    uint32_t rotate;   /**< rotate before encoding */
-    uint32_t saturate; /**< reduce_decode: rather than become infinite */
+    uint32_t undo;     /**< 1: rotate back after decoding */
+    uint32_t rotate;   /**< 1: rotate before encoding */
+    uint32_t saturate; /**< reduce_decode: 1: saturate instead of becoming infinite */
     uint32_t step;
     uint64_t seed;
     float factor;
-    uint32_t grad_type;      /**< AdamW */
-    const float *grad_scale; /**< AdamW, or NULL */
+    uint32_t grad_type;      /**< AdamW only */
+    const float *grad_scale; /**< AdamW only; may be NULL */
     tw_adamw_factors_t adamw;
-    unsigned long long *nonfinite; /**< counter of blocks */
+    unsigned long long *nonfinite; /**< where non-finite blocks are counted */
 } tw_cuda_args_t;
 
 typedef enum tw_cuda_inputs {
@@ -46,12 +46,13 @@ typedef enum tw_cuda_inputs {
 } tw_cuda_inputs_t;
 
 typedef struct tw_cuda_segment {
-    uint64_t first_tile; /**< among the launch's tiles; segments without elements are left out */
+    /** number of its first tile in the launch; segments without elements are left out */
+    uint64_t first_tile;
     uint64_t n_elems, first_elem;
     const uint8_t *src, *base;
     uint8_t *dst;
     int64_t stride;
-    uint32_t list, inputs; /**< AdamW: words[list..] are master, m and v */
+    uint32_t list, inputs; /**< AdamW: words[list..] are the addresses of master, m and v */
     uint32_t n_srcs, tensor;
 } tw_cuda_segment_t;
 
@@ -60,7 +61,7 @@ typedef struct tw_cuda_segment {
 /** Parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later). */
 #define TW_CUDA_WORDS_LARGE 4000
 
-/** The segment that a tile belongs to: the last one with first_tile <= tile, known not to come before
+/** Find the segment of a tile: the last one with first_tile <= tile, which is known not to come before
  *  `from`. */
 TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segments, uint32_t n_segments,
                                                   uint32_t from, uint64_t tile)
@@ -94,26 +95,26 @@ typedef struct tw_cuda_job {
     tw_cuda_op_t op;
     tw_type_t type; /**< of the plain side */
     tw_stream_t stream;
-    int load_only;  /**< do not launch, make the launch possible during a capture */
-    size_t n_words; /**< of params.words that are used */
+    int load_only;  /**< 1: do not launch, but load the kernel, so that it can be launched during a capture */
+    size_t n_words; /**< how many of params.words are used */
     struct {
         tw_cuda_args_t args;
         uint64_t words[TW_CUDA_WORDS_LARGE];
     } params;
 } tw_cuda_job_t;
 
-/** A GPU, or what stands in for one. quant->impl of a context that lives on one points to it. */
+/** A GPU, or its stand-in. quant->impl of a context that lives on one points to it. */
 typedef struct tw_cuda_device {
     uint32_t n_multiprocessors;
-    unsigned long long *nonfinite; /**< in the device's memory */
+    unsigned long long *nonfinite; /**< counter in the device's memory */
     /** Enqueue a launch of `grid` blocks of args.tiling.threads threads. */
     tw_status_t (*run)(const tw_cuda_job_t *job, uint32_t grid);
     /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed
-     *  afterwards. Only for more inputs than the parameters of a launch can hold. */
+     *  afterwards. Only for more inputs than fit in the parameters of a launch. */
     tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
 } tw_cuda_device_t;
 
-/** The operations of a backend. */
+/** Operations of a backend. */
 tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
                            size_t n_segments, int delta);
 tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,

@@ -1,15 +1,15 @@
-/** The kernels: each is a struct with its body, with at most how many threads it runs, and how many thread
- *  blocks are to fit on a multiprocessor, which bounds the registers. A thread holds its strips of a tile in
- *  registers between reading and writing, so that memory is passed over once; the tiles of all segments are
- *  dealt out over a persistent grid. */
+/** The kernels: each is a struct with its body, its largest number of threads, and how many thread blocks
+ *  must fit on a multiprocessor, which limits the registers. A thread holds its strips of a tile in registers
+ *  between reading and writing, so that memory is passed over once; the tiles of all segments are dealt out
+ *  over a persistent grid. */
 #pragma once
 
 #include "quant/cuda/source.cuh"
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** In: the largest magnitude of each row's strip; out: of its block. `shared`: zeros, for blocks that extend
- *  further than over neighbouring lanes and rows. */
+/** Find the largest magnitude of a block. In: those of each row's strip; out: of its block. `shared`: zeros,
+ *  for blocks that extend beyond neighbouring lanes and rows. */
 template <int ROWS>
 TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)[ROWS], uint32_t *shared)
 {
@@ -42,7 +42,7 @@ TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)
     }
 }
 
-/** Codes of one strip. */
+/** Make the codes of one strip. */
 template <int KIND>
 TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_kernel_values &x,
                                   float inverse, tw_kernel_codes<KIND> &codes)
@@ -89,7 +89,7 @@ TW_DEVICE uint32_t tw_kernel_put(const tw_kernel_view &view, int row, const tw_c
     return begins && nonfinite;
 }
 
-/** Zeros for the scales that the segment's last frame does not use. */
+/** Write zeros for the scales that the segment's last frame does not use. */
 TW_DEVICE void tw_kernel_clear_unused_scales(const tw_kernel_view &view, uint8_t *frame, bool aligned)
 {
     const tw_cuda_args_t &args = *view.args;
@@ -137,9 +137,9 @@ struct tw_kernel_encode {
                          blocks_min = SOURCE::blocks_min;
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
     {
-        /* Maxima of blocks that need more than exchanges. Three sets: while one is in use, the one before it
-         * may still be read
-     * by slower warps, and the next has been cleared: so one barrier per tile is enough. */
+        /* Maxima of blocks that need more than exchanges. There are three sets: one is in use, slower warps
+         * may still read the one before it, and the next has been cleared; so one barrier per tile is
+         * enough. */
         __shared__ uint32_t shared[3][TW_CUDA_TILE_BLOCKS_MAX];
         uint32_t segment = 0, nonfinite = 0, turn = 0;
         for (uint32_t i = threadIdx.x; i < TW_CUDA_TILE_BLOCKS_MAX; i += args.tiling.threads) {
@@ -169,7 +169,7 @@ struct tw_kernel_encode {
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** dst: type[n], the decoded value. */
+/** Store the decoded value in dst: type[n]. */
 template <int TYPE>
 struct tw_kernel_sink_store {
     static constexpr int type = TYPE;
@@ -181,7 +181,7 @@ struct tw_kernel_sink_store {
     }
 };
 
-/** dst: type[n], the decoded value is added to it. */
+/** Add the decoded value to dst: type[n]. */
 template <int TYPE>
 struct tw_kernel_sink_apply {
     static constexpr int type = TYPE;
@@ -192,7 +192,7 @@ struct tw_kernel_sink_apply {
         float sum[TW_STRIP_ELEMS];
         tw_strip_widen<TYPE>(old, sum);
         for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-            if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) { /* widening makes it the GPU's */
+            if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) { /* widening has made it the GPU's NaN */
                 sum[i] = tw_float_from_fp16((uint16_t)(old[i / 2] >> (16 * (i % 2))));
             }
             sum[i] = tw_float_add_nan(sum[i], x[i]);
@@ -201,7 +201,7 @@ struct tw_kernel_sink_apply {
     }
 };
 
-/** One row, decoded and handed to the sink. */
+/** Decode one row, and give it to the sink. */
 template <class SINK, int KIND>
 TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const tw_kernel_codes<KIND> &codes,
                                     uint32_t scale_bits, const tw_kernel_plain<SINK::type> &old)
@@ -264,7 +264,7 @@ struct tw_kernel_decode {
     }
 };
 
-/** dst: type[n], the sum of the inputs. */
+/** Store the sum of the inputs in dst: type[n]. */
 template <int TYPE, int KIND>
 struct tw_kernel_reduce_decode {
     static constexpr int threads_max = TW_CUDA_TILE_STRIPS_MAX / TW_CUDA_ROWS_MAX, blocks_min = 5;

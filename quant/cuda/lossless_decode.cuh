@@ -29,7 +29,7 @@ struct tw_lossless_kernel_expect {
     }
 };
 
-/** Each block's sum, less what it should be: 0. */
+/** Subtract the expected sum from each block's sum: 0 is right. */
 struct tw_lossless_kernel_check_blocks {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -45,7 +45,8 @@ struct tw_lossless_kernel_check_blocks {
     }
 };
 
-/** A warp a block, backward. What is looked up has 36 KB: a byte a slot, and a word a symbol. */
+/** Decode: one warp per block, backward. The look-up tables take 36 KB: a byte for each slot, and a word for
+ *  each symbol. */
 struct tw_lossless_kernel_decode {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -86,14 +87,14 @@ struct tw_lossless_kernel_decode {
                 return step(coder, (uint16_t)expected, there, heads + at, tails ? tails + at : NULL);
             });
         good = good && (!tails || decode_tails(job, coder, n, tails));
-        /* A lane is back where it began: the first of the 7 bits, and nothing else where there are none. */
+        /* A lane's final state has the first of the 7 bits, and nothing else if there are none. */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
         return good && !tw_dev_ballot((coder.x ^ TW_ENTROPY_START) & ~any) && !coder.n_words &&
                !coder.n_escapes;
     }
 
-    /** Tails, of which there are the heads' symbols. */
+    /** Decode tails, for which the heads' symbols are needed. */
     static TW_DEVICE bool decode_tails(const tw_lossless_cuda_job_t &job, tw_entropy_decoder &coder,
                                        uint32_t n, uint16_t *tails)
     {
@@ -118,7 +119,7 @@ struct tw_lossless_kernel_decode {
         return true;
     }
 
-    /** Tails of which only some are not 0. False for a list that no encoder writes. */
+    /** Read tails of which only some are not 0. False for a list that no encoder writes. */
     static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
                                       const tw_entropy_cuda_block_t &block)
     {
@@ -145,8 +146,8 @@ struct tw_lossless_kernel_decode {
         return !tw_dev_ballot(wrong);
     }
 
-    /** Decode an element; of the whole warp; its symbol goes to *symbol, if not NULL, for its tail. False
-     *  when words or escapes run out. */
+    /** Decode one element per lane; the whole warp calls it. *symbol, if not NULL, gets its symbol, for its
+     *  tail. False when words or escapes run out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, uint16_t expected, bool there, uint16_t *head,
                                uint16_t *symbol)
     {
@@ -188,7 +189,7 @@ struct tw_lossless_writer {
         }
     }
 
-    /** A value of fp32, which is rounded where elements are stored. */
+    /** Write a value of fp32, which is rounded if elements are stored. */
     TW_DEVICE void write_value(uint64_t element, float value)
     {
         uint8_t *at = to(element);
@@ -225,8 +226,8 @@ struct tw_lossless_writer {
     }
 };
 
-/** Write what is not coded; then visit elements that are: put(writer, number, number among these,
- *  what is expected, whether the warp has a whole group). */
+/** Write elements that are not coded; then visit those that are: put(writer, number, number among the coded
+ *  ones, expectation, whether the warp has a whole group). */
 template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
@@ -261,7 +262,7 @@ struct tw_lossless_kernel_scatter {
                                            bool whole) { writer.write(e, value(job, x, whole)); });
     }
 
-    /** The bits of the x-th element that is coded. whole: the warp has a group of 32. */
+    /** The bits of coded element x. whole: the warp has a group of 32. */
     static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x, bool whole)
     {
         const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
@@ -297,7 +298,7 @@ struct tw_lossless_kernel_scatter {
         return element::join(tw_lossless_head_of(job.heads[x], (uint8_t)bits), tail);
     }
 
-    /** The 7 bits of a block: the first of them lanes began with. */
+    /** Reads the 7 bits of a block; the lanes began with the first of them. */
     struct raw_t {
         const uint8_t *at;
         const uint32_t *lanes;

@@ -25,7 +25,7 @@
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** An element as the coder wants it. */
+/** An element in the form that the coder needs. */
 TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
 {
     uint32_t coded = tw_lossless_coded(head), symbol = tw_lossless_symbol(coded, expected);
@@ -70,22 +70,21 @@ TW_DEVICE uint32_t tw_lossless_raw_byte(const uint16_t *heads, uint32_t n, uint3
     return tw_lossless_raw(heads[first + k]) | high << 7;
 }
 
-/** Two of those bytes: what a lane begins with, 0 where there are fewer. */
+/** Two of those bytes, with which a lane begins; 0 where there are fewer. */
 TW_DEVICE uint32_t tw_lossless_raw_pair(const uint16_t *heads, uint32_t n, uint32_t pair)
 {
     return tw_lossless_raw_byte(heads, n, 2 * pair) | tw_lossless_raw_byte(heads, n, 2 * pair + 1) << 8;
 }
 
-/** Bytes of those that lanes do not begin with. */
+/** Bytes of those with which no lane begins. */
 TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
 {
     size_t bytes = tw_lossless_raw_bytes(n);
     return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
 }
 
-/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. Of a step, 100 instructions of
- *  PTX with two ballots, only the coder's state waits for the step before: what it needs else is loaded
- *  ahead. */
+/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. A step is 100 instructions of
+ *  PTX with two ballots; only the coder's state waits for the step before, all else is loaded ahead. */
 struct tw_lossless_kernel_code {
     /** A block to be coded. */
     struct block_t {
@@ -123,7 +122,7 @@ struct tw_lossless_kernel_code {
             coder = begin;
         }
         bool fits = finish(block, encode, tails, fixed, coder);
-        if (!fits && tails == TW_LOSSLESS_TAILS_CODED) { /* heads alone where both are too much */
+        if (!fits && tails == TW_LOSSLESS_TAILS_CODED) { /* code heads alone if both do not fit */
             tails = TW_LOSSLESS_TAILS_RAW;
             coder = begin;
             fits = finish(block, encode, tails, fixed, coder);
@@ -135,7 +134,8 @@ struct tw_lossless_kernel_code {
         }
     }
 
-    /** What an entry says of tails, if heads are coded; lists those that are not 0 while it may. */
+    /** Returns the entry's word on tails, if heads are coded; lists those that are not 0, as long as there
+     *  are few enough. */
     static TW_DEVICE uint32_t list_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
                                          uint16_t *listed)
     {
@@ -175,7 +175,7 @@ struct tw_lossless_kernel_code {
         return fits;
     }
 
-    /** Heads behind tails; what is coded takes less than what is not. */
+    /** Code heads after tails. A coded block must be shorter than a raw one. */
     static TW_DEVICE bool finish(const block_t &block, const uint64_t *encode, uint32_t tails, uint32_t fixed,
                                  tw_entropy_encoder &coder)
     {
@@ -195,7 +195,7 @@ struct tw_lossless_kernel_code {
             });
     }
 
-    /** Where the coder finds an element's entry: symbols that a table lacks are escaped by it. */
+    /** Where the coder finds an element's entry; symbols that a table lacks have the escape's there. */
     static TW_DEVICE uint32_t index_of(uint32_t code)
     {
         const uint32_t context = code >> 9 & (TW_LOSSLESS_CONTEXTS - 1);
@@ -203,7 +203,7 @@ struct tw_lossless_kernel_code {
     }
 };
 
-/** Bytes of a block of n elements with these sizes; tails: as in block_tails. */
+/** Bytes of a block of n elements with these sizes; tails: see block_tails. */
 TW_DEVICE uint32_t tw_lossless_block_bytes(const tw_lossless_cuda_job_t &job, uint32_t sizes, uint32_t tails,
                                            uint32_t n)
 {
@@ -236,7 +236,7 @@ struct tw_lossless_kernel_layout {
 
 /* ---- the message --------------------------------------------------------------------------------------- */
 
-/** A block's bytes, two at a time; of ecdq those of a block that is coded. */
+/** Two bytes of a block; ecdq uses it for coded blocks. */
 struct tw_lossless_block_words {
     const tw_lossless_cuda_job_t &job;
     uint32_t block, n, sizes, in_lanes, raw_end, words_end, lanes_end, heads_end;
@@ -289,7 +289,7 @@ struct tw_lossless_block_words {
                        ? tails[w]
                        : job.listed[(size_t)block * TW_LOSSLESS_CUDA_LISTED + w];
         }
-        /* A group has 3 words of 32 bits, bit k of each element's tail in one of them. */
+        /* A group has 3 words of 32 bits; each has one bit of every element's tail. */
         uint32_t first = w / 6 * 32 + w % 2 * 16, bit = w % 6 / 2, word = 0;
         for (uint32_t k = 0; k < 16 && first + k < n; k++) {
             word |= (uint32_t)(tails[first + k] >> bit & 1) << k;
@@ -298,7 +298,7 @@ struct tw_lossless_block_words {
     }
 };
 
-/** WORDS(job, block): a block's words of 16 bits. */
+/** WORDS(job, block) gives a block's words of 16 bits. */
 template <int TYPE, class WORDS>
 struct tw_lossless_assemble {
     static const uint32_t step = TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS;
@@ -327,7 +327,7 @@ struct tw_lossless_assemble {
         tw_entropy_add(&job.blocks[block].check, check);
     }
 
-    /** Write all elements as they are. */
+    /** Copy all elements as they are. */
     static TW_DEVICE void plain(const tw_lossless_cuda_job_t &job)
     {
         const uint32_t bytes = tw_lossless_element<TYPE>::bytes;

@@ -1,4 +1,4 @@
-/** The lossless encoder: what stands before the blocks. */
+/** The lossless encoder: what is before the blocks in a message. */
 #pragma once
 
 #include "quant/cuda/lossless_model.cuh"
@@ -6,7 +6,7 @@
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
-/** Bytes of a number, and the number. */
+/** The number of bytes of a number; and writing it. */
 TW_DEVICE uint32_t tw_lossless_number_bytes(uint32_t number)
 {
     uint32_t bytes = 1;
@@ -25,7 +25,7 @@ TW_DEVICE uint8_t *tw_lossless_put_number(uint8_t *at, uint32_t number)
     return at;
 }
 
-/** Where everything is, and what is not about one piece alone. */
+/** Find where everything is, and write what is not of one piece alone. */
 struct tw_lossless_kernel_head {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -69,7 +69,7 @@ struct tw_lossless_kernel_head {
                 job.pieces[p].lists[k].at += 8 * (uint64_t)lists;
             }
         }
-        /* Bits are added to what is there. */
+        /* Bits are added to the words, so these must be zero first. */
         for (uint64_t i = lists + threadIdx.x; fits && i < taken; i += TW_ENTROPY_CUDA_THREADS) {
             job.dst[sizeof(tw_lossless_header_t) + i] = 0;
         }
@@ -122,7 +122,7 @@ struct tw_lossless_kernel_head {
     }
 };
 
-/** Adds bits to the message, which is aligned to words of 32; others may add to the same words. */
+/** Adds bits to the message, which is aligned to 32-bit words; other threads may add to the same words. */
 struct tw_lossless_bits {
     uint32_t *word;
     uint32_t n;
@@ -134,7 +134,7 @@ struct tw_lossless_bits {
     {
     }
 
-    /** The lowest `count` <= 32 of them. */
+    /** Add the lowest `count` bits of a value, 32 at most. */
     TW_DEVICE void put(uint32_t value, uint32_t count)
     {
         bits |= (uint64_t)value << n;
@@ -155,7 +155,7 @@ struct tw_lossless_bits {
     }
 };
 
-/** What is sent of a piece, and all its expectations moved. */
+/** Write a piece's part of the head, and move all its expectations. */
 struct tw_lossless_kernel_write {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -213,7 +213,8 @@ struct tw_lossless_kernel_write {
         }
     }
 
-    /** A thread a group of 32 values: their unary parts, their low bits, and those that are long. */
+    /** Write a list: each thread has a group of 32 values, with their unary parts, their low bits, and those
+     *  that are long. */
     template <int KIND>
     static TW_DEVICE void list(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece)
     {

@@ -1,4 +1,4 @@
-/** Codecs of messages on a GPU, lossless and ecdq: what their kernels are given, and how a call becomes
+/** Codecs of messages on a GPU, lossless and ecdq: the parameters of their kernels, and how a call becomes
  *  launches. No CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17
  *  and CUDA.
  *
@@ -6,8 +6,8 @@
  *  counted on their own. Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder
  *  lossless_scales, lossless_model, lossless_head and lossless_encode.cuh, for the decoder lossless_read and
  *  lossless_decode.cuh. They do what quant/lossless does on the host, with its arithmetic (value.h, model.h).
- *  Only the order of work differs: all sums are of whole numbers, so the order does not show. ecdq has the
- *  lossless codec's scales, head and order of blocks, so its kernels too; its own are in ecdq.cuh. */
+ *  Only the order of work differs, which makes no difference, as all sums are of integers. ecdq has the
+ *  lossless codec's scales, head and order of blocks, and so uses its kernels; its own are in ecdq.cuh. */
 #pragma once
 
 #include "quant/cuda/entropy_job.h"
@@ -16,19 +16,20 @@
 
 TW_C_BEGIN
 
-/** A block's words and escapes, which grow towards each other: more of them and the block is not coded. */
+/** Room of a block's words and escapes, which grow towards each other; a block that needs more is not
+ *  coded. */
 #define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
 #define TW_LOSSLESS_CUDA_TAILED_ROOM (TW_LOSSLESS_CUDA_ROOM + TW_LOSSLESS_BLOCK_ELEMS) /**< of fp32 */
 /** Two words for each tail of a block's list. */
 #define TW_LOSSLESS_CUDA_LISTED (2 * (TW_LOSSLESS_BLOCK_ELEMS / TW_LOSSLESS_LISTED))
 
-/** A segment that has elements; behind the last one stands one that begins at n_elems. */
+/** A segment that has elements; the last one is followed by a sentinel that begins at n_elems. */
 typedef struct tw_lossless_cuda_segment {
-    uint64_t first; /**< element */
+    uint64_t first; /**< index of its first element */
     uint64_t at;    /**< its address */
 } tw_lossless_cuda_segment_t;
 
-/** Lists of a piece, in the order of the message. */
+/** Numbers of a piece's lists, in the order of the message. */
 #define TW_LOSSLESS_OF_ROWS 0
 #define TW_LOSSLESS_OF_CLASSES 1
 #define TW_LOSSLESS_OF_COLUMNS 2
@@ -36,77 +37,78 @@ typedef struct tw_lossless_cuda_segment {
 
 typedef struct tw_lossless_cuda_list {
     uint32_t k, bits;
-    uint64_t at; /**< bits from behind the header */
+    uint64_t at; /**< where it begins, in bits behind the header */
 } tw_lossless_cuda_list_t;
 
 typedef struct tw_lossless_cuda_piece {
-    uint32_t first_elem, n_elems, row_elems, first; /**< as in tw_lossless_piece_t */
+    uint32_t first_elem, n_elems, row_elems, first; /**< see tw_lossless_piece_t */
     uint32_t first_row, n_rows, first_column;
-    uint32_t with_columns; /**< they may have scales */
-    /* What is found; zeros before. */
+    uint32_t with_columns; /**< 1: its columns may have scales */
+    /* Results about the piece; zeroed first. */
     tw_entropy_sum_t sum, live, deviations[2][2], deviation, own_cost;
     uint32_t n_live_rows, n_live, first_live; /**< n_live: elements of those rows */
     tw_lossless_cuda_list_t lists[TW_LOSSLESS_CUDA_LISTS];
-    uint32_t offset, zeros_offset; /**< of the piece and of its rows' bits, from behind the header */
+    uint32_t offset, zeros_offset; /**< where the piece begins, and its rows' bits, from behind the header */
     uint32_t row_class, flags;
     int32_t scale;
 } tw_lossless_cuda_piece_t;
 
-/** What a kernel leaves for the next ones. */
+/** What a kernel leaves for later ones. */
 typedef struct tw_lossless_cuda_state {
     int32_t status;
-    uint32_t failed; /**< a block does not decode; beside the status, which other warps look at meanwhile */
+    /** a block cannot be decoded; apart from the status, which other warps read meanwhile */
+    uint32_t failed;
     uint32_t coded;
-    uint32_t bytes, check;                 /**< of the message, of what its header's checksum is over */
+    uint32_t bytes, check;                 /**< the message's bytes; those under its header's checksum */
     uint32_t head_bytes, n_pieces, n_rows; /**< head_bytes: without the header */
     uint32_t n_live, n_blocks;
-    uint32_t own; /**< classes that have tables of their own */
+    uint32_t own; /**< mask of the classes that have tables of their own */
     int32_t window;
     uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
     tw_lossless_tails_t tails;
-    tw_quant_outcome_t outcome; /**< written here if the caller wants none */
+    tw_quant_outcome_t outcome; /**< used if the caller wants no outcome */
 } tw_lossless_cuda_state_t;
 
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
-    int dithered; /**< 1: the messages are ecdq's; to encode, with this step and this key of the dither */
+    int dithered; /**< 1: the messages are ecdq's; an encoder has this step and this key of the dither */
     int32_t step;
     uint32_t key[2];
-    /** the room there is, at least what is used */
+    /** the room that there is, which may be more than is used */
     uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns, n_blocks;
     uint32_t src_bytes, at_most;
     uint64_t bound;
     uint8_t *dst;       /**< the message */
     const uint8_t *src; /**< the message to decode */
     tw_quant_outcome_t *outcome;
-    /* In the workspace. */
+    /* All below is in the workspace. */
     tw_lossless_cuda_state_t *state;
     tw_lossless_cuda_segment_t *segments;
     tw_lossless_cuda_piece_t *pieces;
     tw_lossless_counts_t *counts; /**< [CLASSES] */
-    uint32_t *tail_counts;        /**< tw_lossless_tail_counts_t */
+    uint32_t *tail_counts;        /**< see tw_lossless_tail_counts_t */
     uint32_t *symbol_counts;      /**< [n_blocks * TW_ECDQ_SYMBOLS] */
     tw_entropy_cuda_block_t *blocks;
-    uint32_t *block_tails;  /**< [n_blocks] as in entries; of ecdq words of tables */
+    uint32_t *block_tails;  /**< [n_blocks], see entries; ecdq: words of tables */
     uint64_t *encode;       /**< [CONTEXTS * SYMBOLS] */
     uint64_t *encode_tails; /**< [TAIL_CONTEXTS * SYMBOLS] */
-    uint8_t *tail_symbols;  /**< [TAIL_CONTEXTS * FREQ_SUM] of a slot */
-    uint32_t *tail_slots;   /**< [TAIL_CONTEXTS * SYMBOLS] as slots */
-    uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM] of a slot */
-    uint32_t *slots;        /**< [CONTEXTS * SYMBOLS] freq | first slot << 11 */
-    uint16_t *rows;         /**< [n_rows] as in tw_lossless_shape_t */
-    uint32_t *live_before;  /**< [n_rows] elements of the piece that are coded before this row's */
-    uint32_t *live_rows;    /**< [n_rows] those rows of a piece that are not all zeros */
+    uint8_t *tail_symbols;  /**< [TAIL_CONTEXTS * FREQ_SUM], the symbol of each slot */
+    uint32_t *tail_slots;   /**< [TAIL_CONTEXTS * SYMBOLS], like slots */
+    uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM], the symbol of each slot */
+    uint32_t *slots;        /**< [CONTEXTS * SYMBOLS], freq | first slot << 11 */
+    uint16_t *rows;         /**< [n_rows], see tw_lossless_shape_t */
+    uint32_t *live_before;  /**< [n_rows], coded elements of the piece before this row */
+    uint32_t *live_rows;    /**< [n_rows], rows of a piece that are not all zeros */
     int16_t *columns;       /**< [n_columns] */
-    uint16_t *heads; /**< [n_elems] of elements that are coded; decoding: what is expected, then 9 bits */
-    uint16_t *codes; /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
-    /* Of ecdq, encoding: heads are integers, codes symbol | class << 5; decoding: heads are what is expected,
-     * or the place among the listed words of what is RAW, and codes are integers. */
-    uint16_t *tails;  /**< [n_elems]; decoding: of fp32, those that are coded, as contexts first, or listed */
-    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room]; of ecdq tables come first */
-    uint16_t *listed; /**< [n_blocks * LISTED] of fp32 */
-    uint32_t *lanes;  /**< [n_blocks * LANES] as they are at the end; decoding: as they began */
+    uint16_t *heads;        /**< [n_elems], of coded elements; decoding: the expectation, then 9 bits */
+    uint16_t *codes;        /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
+    /* ecdq: encoding, heads are integers, codes are symbol | class << 5; decoding, heads are expectations, or
+     * for RAW values their place among the listed words, and codes are integers. */
+    uint16_t *tails;  /**< [n_elems]; decoding fp32: of coded elements, first as contexts, or listed */
+    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room]; ecdq has tables first */
+    uint16_t *listed; /**< [n_blocks * LISTED], fp32 only */
+    uint32_t *lanes;  /**< [n_blocks * LANES], final states; decoding: initial states */
 } tw_lossless_cuda_job_t;
 
 TW_HD static inline uint32_t tw_lossless_cuda_room(const tw_lossless_cuda_job_t *job)
@@ -159,10 +161,10 @@ typedef enum tw_lossless_cuda_kernel {
     TW_LOSSLESS_CUDA_KERNELS
 } tw_lossless_cuda_kernel_t;
 
-/** The GPU that is current. The kernels are loaded when this returns. */
+/** Make the device of the GPU that is current. The kernels are loaded when this returns. */
 tw_status_t tw_lossless_cuda_device_create(tw_entropy_cuda_device_t *device);
 
-/** A codec on a device, which is copied. */
+/** Make a codec on a device, which is copied. */
 tw_status_t tw_messages_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out);
 

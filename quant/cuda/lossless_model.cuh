@@ -1,4 +1,4 @@
-/** The lossless encoder: the sample, and the tables that are made from it. */
+/** The lossless encoder: the sample, and the tables made from it. */
 #pragma once
 
 #include "quant/cuda/lossless_scales.cuh"
@@ -45,7 +45,7 @@ struct tw_lossless_kernel_sample {
         }
     }
 
-    /** The x-th element that is coded. */
+    /** Count coded element x. */
     static TW_DEVICE void count(const tw_lossless_cuda_job_t &job, uint32_t x, tw_lossless_cursor &cursor,
                                 tw_lossless_counts_t *counts, uint32_t *tails)
     {

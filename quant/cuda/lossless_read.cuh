@@ -1,5 +1,5 @@
-/** The lossless decoder: what stands before the blocks, of bytes that nobody vouches for. All kernels are
- *  listed in lossless_decode.cuh. */
+/** The lossless decoder: reads what is before the blocks, from untrusted bytes. All kernels are listed in
+ *  lossless_decode.cuh. */
 #pragma once
 
 #include "quant/cuda/lossless_encode.cuh"
@@ -77,12 +77,12 @@ struct tw_lossless_kernel_check {
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
-/** What is left of the head. All threads of the thread block know it. */
+/** The unread part of the head. All threads of the thread block have the same. */
 struct tw_lossless_source {
     const uint8_t *begin, *at, *end;
     bool bad;
 
-    /** 1: there are as many. */
+    /** Returns 1 if there are so many bytes. */
     TW_DEVICE bool has(uint64_t bytes)
     {
         bad = bad || bytes > (uint64_t)(end - at);
@@ -110,12 +110,12 @@ struct tw_lossless_source {
     }
 };
 
-/** Bits of the head, which begins aligned to words of 32; zeros behind its end. */
+/** Bits of the head, which begins aligned to 32-bit words; zeros follow its end. */
 struct tw_lossless_bit_source {
     const uint32_t *words;
     uint64_t at, end; /* in bits */
 
-    /** 32 bits from `from` on. */
+    /** Read 32 bits from `from` on. */
     TW_DEVICE uint32_t look(uint64_t from) const
     {
         uint64_t w = from / 32;
@@ -123,7 +123,7 @@ struct tw_lossless_bit_source {
         return n ? low >> n | word(w + 1) << (32 - n) : low;
     }
 
-    /** The last word of the head may be half of one. */
+    /** Read a word; the head's last one may be half a word. */
     TW_DEVICE uint32_t word(uint64_t w) const
     {
         if (32 * w + 32 <= end) {
@@ -206,7 +206,7 @@ struct tw_lossless_kernel_read {
         }
     }
 
-    /** Pieces, which have all elements together: one thread reads them, one after the other. */
+    /** Read the pieces, which together have all elements: one thread reads them, one after the other. */
     static TW_DEVICE void pieces(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
     {
         __shared__ uint32_t taken;
@@ -267,7 +267,7 @@ struct tw_lossless_kernel_read {
                      piece.scale > TW_LOSSLESS_SCALE_MAX || piece.scale < -TW_LOSSLESS_SCALE_MAX;
     }
 
-    /** What rows are without lists, and which are all zeros. */
+    /** Set the rows to what they are without lists, and find which are all zeros. */
     static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                 tw_lossless_cuda_piece_t &piece, uint32_t *n_live)
     {
@@ -289,7 +289,7 @@ struct tw_lossless_kernel_read {
         *n_live += piece.n_live;
     }
 
-    /** The first warp reads the bits: a value says where the next one is. */
+    /** Read the lists: the first warp reads the bits, as each value says where the next one is. */
     static TW_DEVICE void lists(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                 uint32_t n_pieces)
     {
@@ -308,7 +308,7 @@ struct tw_lossless_kernel_read {
                 good = good && (!(piece.flags & TW_LOSSLESS_FLAG_COLUMNS) ||
                                 list<TW_LOSSLESS_OF_COLUMNS>(job, piece, bits));
             }
-            /* What is left of the last byte, and the byte that makes their number even. */
+            /* skip the rest of the last byte, and the byte that makes their number even */
             uint64_t end = bits.at + 15 - (bits.at + 15) % 16;
             good = good && end <= bits.end &&
                    (bits.at == end || !(bits.look(bits.at) << (32 - (end - bits.at))));
@@ -336,7 +336,8 @@ struct tw_lossless_kernel_read {
         return good;
     }
 
-    /** All lanes read the unary parts, as a value says where the next one is; then each its own rest. */
+    /** Read a list: all lanes read the unary parts, as each value says where the next one is; then each lane
+     *  reads its own rest. */
     template <int KIND>
     static TW_DEVICE bool group(const tw_lossless_cuda_job_t &job, const tw_lossless_list<KIND> &values,
                                 uint32_t first, uint32_t n, uint32_t k, tw_lossless_bit_source &bits)
@@ -381,7 +382,7 @@ struct tw_lossless_kernel_read {
         return true;
     }
 
-    /** The tables, and what the coder looks up. */
+    /** Read the tables, and fill what the coder looks up. */
     static TW_DEVICE void tables(const tw_lossless_cuda_job_t &job, tw_lossless_source &source, uint32_t own,
                                  int32_t window)
     {
@@ -427,7 +428,7 @@ struct tw_lossless_kernel_read {
         tw_entropy_lookup_fill({job.tail_symbols, job.tail_slots}, freqs[0], n);
     }
 
-    /** The entries, and where blocks are. */
+    /** Read the entries, and find where blocks are. */
     static TW_DEVICE void blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                  uint32_t n_live, uint32_t n)
     {
@@ -449,7 +450,8 @@ struct tw_lossless_kernel_read {
         source.bad = at != job.state->bytes;
     }
 
-    /** The same of ecdq, whose blocks' tables say how long they are: one block after the other. */
+    /** The same for ecdq, whose blocks begin with tables that say how long they are: so one block after the
+     *  other. */
     static TW_DEVICE void dithered_blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                           uint32_t n_live, uint32_t n)
     {
@@ -473,7 +475,7 @@ struct tw_lossless_kernel_read {
         source.bad = !good;
     }
 
-    /** Words of the tables that begin a block; of at most `most` words. */
+    /** Count the words of the tables at the beginning of a block, of at most `most` words. */
     static TW_DEVICE uint32_t table_words(const uint8_t *at, uint32_t most)
     {
         const uint32_t classes = most ? at[0] : 0;

@@ -86,7 +86,7 @@ struct tw_lossless_kernel_columns {
     }
 };
 
-/** Distance of an element from what is expected; 0 for one without a magnitude. */
+/** Distance of an element from its expectation; 0 for one without a magnitude. */
 TW_DEVICE uint32_t tw_lossless_off(int32_t magnitude, int32_t expected)
 {
     int32_t off = magnitude - expected;
@@ -158,7 +158,7 @@ struct tw_lossless_list {
         return job.rows[piece.first_row + job.live_rows[piece.first_row + i]];
     }
 
-    /** Value i as it is sent. */
+    /** Value i in the form that is sent. */
     TW_DEVICE uint32_t folded(uint32_t i) const
     {
         int32_t value = KIND == TW_LOSSLESS_OF_ROWS      ? tw_lossless_scale_of(row(i))
@@ -167,8 +167,8 @@ struct tw_lossless_list {
         return tw_lossless_folded(value, centre, shift);
     }
 
-    /** The low bits that go as they are, and what it all takes: of the whole thread block, the same in all
-     *  threads. */
+    /** Find how many low bits are sent as they are, and the bits of the whole list: the whole thread block
+     *  calls it, all threads get the same. */
     TW_DEVICE tw_lossless_cuda_list_t measure() const
     {
         uint64_t sum = 0, all;
@@ -218,7 +218,7 @@ struct tw_lossless_kernel_scales {
         }
     }
 
-    /** Scales where they save more than they take. */
+    /** Choose scales if they save more than they cost. */
     static TW_DEVICE uint32_t choose(const tw_lossless_cuda_piece_t &piece, uint32_t rows_bits,
                                      uint32_t columns_bits)
     {
@@ -281,7 +281,7 @@ struct tw_lossless_kernel_classes {
     }
 };
 
-/** Give a piece's rows one class where that costs less. */
+/** Give a piece's rows one common class if that costs less. */
 struct tw_lossless_kernel_pieces {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -303,7 +303,7 @@ struct tw_lossless_kernel_pieces {
     }
 };
 
-/** The elements that are coded, before each piece and in all. */
+/** Count coded elements, before each piece and in all. */
 struct tw_lossless_kernel_count {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {

@@ -3,7 +3,7 @@
 
 #include "quant/cuda/ecdq.cuh"
 
-/** RUNNER::run<KERNEL>() for a kernel that there is for each type. */
+/** Call RUNNER::run<KERNEL>() for a kernel with one instance for each type. */
 template <class RUNNER, template <int> class KERNEL>
 tw_status_t tw_lossless_select_type(const RUNNER &runner, tw_type_t type)
 {

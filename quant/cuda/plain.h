@@ -1,4 +1,4 @@
-/** Strips of plain memory: to fp32 and back, with the same bits as float.h. C++17 and CUDA. */
+/** Strips of plain memory: conversion to fp32 and back, with the bits of float.h. C++17 and CUDA. */
 #pragma once
 
 #include "quant/cuda/strip.h"
@@ -11,7 +11,7 @@
 /** 32-bit words that a strip of a plain type fills. */
 #define TW_STRIP_PLAIN_WORDS(type) ((type) == TW_TYPE_FP32 ? 16 : 8)
 
-/** The two elements of a word, to fp32. */
+/** Convert the two elements of a word to fp32. */
 template <int TYPE>
 TW_HD static inline void tw_strip_widen_word(uint32_t word, float &low, float &high)
 {
@@ -44,7 +44,7 @@ TW_HD static inline void tw_strip_widen(const uint32_t (&words)[TW_STRIP_PLAIN_W
     }
 }
 
-/** Two fp32 values, neither NaN, to a word; nearest even, overflow to infinity. */
+/** Convert two fp32 values, neither of them NaN, to a word; nearest even, overflow to infinity. */
 template <int TYPE>
 TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 {
@@ -65,14 +65,14 @@ TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 #endif
 }
 
-/** What becomes of a result that is beyond its type. */
+/** What is done with a result beyond its type's range. */
 typedef enum tw_strip_fit_mode {
     TW_STRIP_IN_RANGE, /**< all values are known to be finite and in the type's range */
-    TW_STRIP_INFINITE, /**< beyond the range: infinity */
-    TW_STRIP_SATURATE  /**< beyond the range: the largest finite value; infinities and NaN stay */
+    TW_STRIP_INFINITE, /**< beyond the range it becomes infinite */
+    TW_STRIP_SATURATE  /**< beyond the range it becomes the largest finite value; infinities and NaN stay */
 } tw_strip_fit_mode_t;
 
-/** One value of any kind, to a 16-bit type. A NaN keeps its leading bits. */
+/** Convert any value to a 16-bit type. A NaN keeps its leading bits. */
 template <int TYPE>
 TW_HD static inline uint32_t tw_strip_narrow_any(float x, bool saturate)
 {
@@ -91,7 +91,7 @@ TW_HD static inline void tw_strip_fit(const float (&x)[TW_STRIP_ELEMS], tw_strip
             words[i] = tw_float_bits(x[i]);
         }
     } else if (mode == TW_STRIP_IN_RANGE ||
-               tw_strip_amax_bits(x) <= 0x477fe000u) { /* 65504 fits either type */
+               tw_strip_amax_bits(x) <= 0x477fe000u) { /* 65504 fits both types */
         for (int w = 0; w < TW_STRIP_ELEMS / 2; w++) {
             words[w] = tw_strip_narrow_word<TYPE>(x[2 * w], x[2 * w + 1]);
         }

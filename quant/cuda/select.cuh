@@ -1,9 +1,9 @@
-/** From a job to the kernel that does it. A RUNNER has `template <class KERNEL> static tw_status_t run(job,
- *  grid)`: one launches on a GPU, the tests' one emulates.
+/** Finds the kernel of a job. A RUNNER has `template <class KERNEL> static tw_status_t run(job, grid)`: one
+ *  launches on a GPU, the tests' one emulates.
  *
  *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are
- *  not: they are the same for all threads, a branch costs nothing beside memory, and each would double the
- *  kernels to compile. */
+ *  not: they are the same for all threads, so a branch costs nothing compared to memory, while each would
+ *  double the number of kernels. */
 #pragma once
 
 #include "quant/cuda/kernels.cuh"
@@ -24,10 +24,10 @@ template <int... KINDS>
 struct tw_kernel_kinds {
 };
 using tw_kernel_all = tw_kernel_kinds<TW_CODE_KINDS>;
-using tw_kernel_sums = tw_kernel_kinds<TW_CODE_KINDS_OF_SUMS>; /**< reductions are for these */
+using tw_kernel_sums = tw_kernel_kinds<TW_CODE_KINDS_OF_SUMS>; /**< kinds that reductions can sum */
 
-/** The kernel of the output's kind: only reductions have two codecs, and reduce_decode has its inputs'
- *  twice. */
+/** Find the kernel of the output's kind: only reductions have two codecs; for reduce_decode both are the
+ *  inputs'. */
 template <class RUNNER, template <int, int> class KERNEL, int TYPE, int KIND, int... KINDS>
 tw_status_t tw_kernel_select_kind(const tw_cuda_job_t *job, uint32_t grid, tw_kernel_kinds<KIND, KINDS...>)
 {
@@ -53,7 +53,7 @@ tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** reduce_encode has no plain side: by the kinds of its inputs and of its output. */
+/** Find the kernel of reduce_encode, by the kinds of its inputs and of its output: it has no plain side. */
 template <int IN_KIND, int KIND>
 using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_KIND>, KIND>;
 

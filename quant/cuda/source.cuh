@@ -1,6 +1,6 @@
-/** What is encoded: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW step. A
- *  source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per thread;
- *  `blocks_min`: thread blocks that are to fit on a multiprocessor, which bounds the registers. */
+/** Sources of values to encode: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW
+ *  step. A source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per
+ *  thread; `blocks_min`: thread blocks that are to fit on a multiprocessor, which bounds the registers. */
 #pragma once
 
 #include "quant/cuda/view.cuh"
@@ -18,7 +18,7 @@ TW_DEVICE const uint8_t *tw_kernel_input(const tw_kernel_view &view, uint32_t k)
     return (const uint8_t *)(uintptr_t)address;
 }
 
-/** Where this thread's strips lie in every input, from the input's first byte. */
+/** Where this thread's strips are in every input, from the input's first byte. */
 template <int ROWS>
 struct tw_kernel_offsets {
     uint64_t frame;
@@ -43,7 +43,7 @@ TW_DEVICE tw_kernel_offsets<ROWS> tw_kernel_input_offsets(const tw_kernel_view &
     return offsets;
 }
 
-/** What is loaded of one input: codes, and scales as tw_kernel_load_scale has them. */
+/** What is loaded of one input: its codes, and its scales as tw_kernel_load_scale gives them. */
 template <int KIND, int ROWS>
 struct tw_kernel_encoded {
     tw_kernel_codes<KIND> codes[ROWS];
@@ -64,7 +64,7 @@ TW_DEVICE void tw_kernel_load_encoded_whole(const tw_kernel_view &view,
     }
 }
 
-/** Load what there is of any input; zeros where a row is not used. */
+/** Load any input; zeros for rows that are not used. */
 template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
                                           const uint8_t *input, tw_kernel_encoded<KIND, ROWS> &encoded)
@@ -85,7 +85,8 @@ TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_k
     }
 }
 
-/** sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, in one piece. */
+/** Compute sum += input 0, then input 1, ... This is the common case, bf16 scales of ordinary size, without
+ *  branches. */
 template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<KIND, ROWS> (&inputs)[N],
                              tw_kernel_values (&sum)[ROWS])
@@ -121,7 +122,7 @@ TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded
     }
 }
 
-/** sum += inputs k .. k + N - 1; N of them are in flight together. */
+/** Compute sum += inputs k .. k + N - 1; N of them are loaded at the same time. */
 template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
                                     uint32_t k, tw_kernel_values (&sum)[ROWS])
@@ -148,7 +149,7 @@ TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_
     tw_kernel_add<KIND, ROWS, N>(view, encoded, sum);
 }
 
-/** factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
+/** Compute factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
 template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[ROWS])
 {
@@ -189,7 +190,7 @@ struct tw_kernel_source_sum {
             return;
         }
         TW_UNROLL
-        for (int u = 0; u < rows; u++) { /* what pads the inputs need not be zeros */
+        for (int u = 0; u < rows; u++) { /* the inputs' padding need not be zeros */
             uint32_t n = tw_kernel_elems(view, u);
             for (int i = 0; i < TW_STRIP_ELEMS; i++) {
                 x[u][i] = (uint32_t)i < n ? x[u][i] : 0.0f;
@@ -200,7 +201,7 @@ struct tw_kernel_source_sum {
 
 /* ---- plain arrays -------------------------------------------------------------------------------------- */
 
-/** src: type[n]. */
+/** Values of src: type[n]. */
 template <int TYPE>
 struct tw_kernel_source_plain {
     static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 7;
@@ -215,7 +216,7 @@ struct tw_kernel_source_plain {
     }
 };
 
-/** src: fp32[n], base: type[n]; src - base. */
+/** Values src - base, with src: fp32[n], base: type[n]. */
 template <int TYPE>
 struct tw_kernel_source_delta {
     static constexpr int rows = TW_CUDA_ROWS_MAX, blocks_min = 6;
@@ -238,8 +239,9 @@ struct tw_kernel_source_delta {
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** src: gradient[n], base: replica type[n]; words[list], [list + 1], [list + 2]: master, m, v, fp32[n], which
- *  are updated; new master - replica. One row: it holds five arrays at a time. */
+/** Values new master - replica, of an AdamW step. src: gradient[n], base: replica type[n]; words[list], [list
+ *  + 1], [list + 2]: master, m, v, fp32[n], which are updated. It takes one row, as it holds five arrays at a
+ *  time. */
 template <int TYPE>
 struct tw_kernel_source_adamw {
     static constexpr int rows = 1, blocks_min = 2;

@@ -38,7 +38,7 @@ TW_HD static inline float tw_strip_fma(float a, float b, float c)
 #endif
 }
 
-/** a * b + c where a * b is exact, so that fusing the two makes no difference. */
+/** a * b + c for an exact a * b, so that fusing the two makes no difference. */
 TW_HD static inline float tw_strip_fma_exact(float a, float b, float c)
 {
 #ifdef __CUDA_ARCH__
@@ -53,7 +53,7 @@ TW_HD static inline bool tw_strip_is_nan(float x)
     return tw_float_abs_bits(x) > TW_FLOAT_INF_BITS;
 }
 
-/** The larger magnitude; NaN is above all. */
+/** The larger magnitude; NaN counts as above all. */
 TW_HD static inline float tw_strip_max_magnitude(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -79,7 +79,7 @@ TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS]
 
 /* ---- scale --------------------------------------------------------------------------------------------- */
 
-/** a / reach, correctly rounded where the result is at least 2^-125: the residual of the first guess is
+/** a / reach, correctly rounded if the result is at least 2^-125: the residual of the first guess is
  *  exact. */
 TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
 {
@@ -87,7 +87,7 @@ TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
     return tw_strip_fma(tw_strip_fma(-q, reach, a), reach_inv, q);
 }
 
-/** tw_block_scale. */
+/** The same as tw_block_scale. */
 TW_HD static inline float tw_strip_scale(float amax, float reach, float reach_inv, bool fp32)
 {
     uint32_t bits = tw_float_bits(tw_strip_divide(amax, reach, reach_inv));
@@ -96,7 +96,7 @@ TW_HD static inline float tw_strip_scale(float amax, float reach, float reach_in
     return amax == 0.0f ? 0.0f : tw_float_of_bits(bits);
 }
 
-/** tw_block_inverse. */
+/** The same as tw_block_inverse. */
 TW_HD static inline float tw_strip_inverse(float scale)
 {
 #ifdef __CUDA_ARCH__
@@ -107,7 +107,7 @@ TW_HD static inline float tw_strip_inverse(float scale)
     return scale == 0.0f ? 0.0f : inverse;
 }
 
-/** Positive and below 2^109: no code times it overflows. */
+/** Whether a scale is positive and below 2^109, so that no code times it overflows. */
 TW_HD static inline bool tw_strip_scale_is_small(float scale)
 {
     return tw_float_bits(scale) < 0x76000000u;
@@ -115,7 +115,8 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/* A float in [2^23, 2^24) holds an integer in its lowest bits: conversions are byte moves and one addition.
+/* A float in [2^23, 2^24) holds an integer in its lowest bits: so conversions are byte moves and one
+ * addition.
  * */
 
 template <int KIND>
@@ -170,8 +171,8 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     }
 }
 
-/** Nearest even. No clamp but for 2 bits: |x * inverse| <= qmax * (1 + 2^-22) for a scale that tw_block_scale
- *  chose, which rounds to at most qmax. */
+/** Round to nearest even. Only 2 bits are clamped: |x * inverse| <= qmax * (1 + 2^-22) for a scale of
+ *  tw_block_scale's, which rounds to at most qmax. */
 template <int KIND>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])
@@ -186,7 +187,7 @@ TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELE
     }
 }
 
-/** Stochastic, with one random word per element. */
+/** Round stochastically, with one random word per element. */
 template <int KIND>
 TW_HD static inline void tw_strip_quantize_stochastic(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                       const uint32_t (&random)[TW_STRIP_ELEMS],
@@ -203,7 +204,7 @@ TW_HD static inline void tw_strip_quantize_stochastic(const float (&x)[TW_STRIP_
     }
 }
 
-/** The random words of elements elem .. elem + 15. */
+/** Make the random words of elements elem .. elem + 15. */
 TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t elem,
                                          uint32_t (&random)[TW_STRIP_ELEMS])
 {
@@ -217,7 +218,8 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
             words[4 * quad + i] = r.word[i];
         }
     }
-    /* Shift by 0 to 3 words, in two steps: an index known only at run time would send the array to memory. */
+    /* Shift by 0 to 3 words, in two steps: an index known only at run time would put the array into
+     * memory. */
     for (int i = 0; i < TW_STRIP_ELEMS + 3; i++) {
         words[i] = shift & 1 ? words[i + 1] : words[i];
     }
@@ -226,7 +228,7 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
     }
 }
 
-/** Decoded values, still rotated. `overflow`: tw_block_may_overflow for fp32, or anything stricter. */
+/** Decode values, still rotated. `overflow`: tw_block_may_overflow for fp32, or anything stricter. */
 template <int KIND>
 TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool overflow, float (&x)[TW_STRIP_ELEMS])
@@ -249,8 +251,8 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
     }
 }
 
-/** sum += decoded, for a scale that tw_strip_scale_is_small. With a bf16 scale (8 bits of mantissa) and a
- *  code of at most 8 bits of mantissa the product is `exact`: then one fused operation does both. */
+/** Compute sum += decoded, for a scale that tw_strip_scale_is_small accepts. With a bf16 scale (8 bits of
+ *  mantissa) and a code of at most 8 bits the product is `exact`, so one fused operation does both. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])
@@ -277,7 +279,7 @@ TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRI
 
 /* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/** The butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
+/** Do the butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
 TW_HD static inline void tw_strip_rotate_inside(float (&y)[TW_STRIP_ELEMS])
 {
     for (int stride = 1; stride < TW_STRIP_ELEMS; stride *= 2) {
@@ -292,7 +294,7 @@ TW_HD static inline void tw_strip_rotate_inside(float (&y)[TW_STRIP_ELEMS])
     }
 }
 
-/** One butterfly between threads: `sign` is 1 in the thread with the lower elements, -1 in the other. */
+/** Do one butterfly between threads: `sign` is 1 in the thread with the lower elements, -1 in the other. */
 TW_HD static inline float tw_strip_butterfly(float own, float other, float sign)
 {
     return tw_strip_fma_exact(own, sign, other);

@@ -1,6 +1,6 @@
 /** What every kernel is made of: its parameters, a thread's view of a tile, strips of plain and of encoded
- *  memory, the rotation. Which thread holds what is tiling.h's business, what is done to a strip strip.h's.
- *  The tests compile this for the CPU, with a header of theirs in place of device.cuh. */
+ *  memory, the rotation. tiling.h says which thread holds what, strip.h has the arithmetic of a strip. The
+ *  tests compile this for the CPU, with their own header in place of device.cuh. */
 #pragma once
 
 #ifdef __CUDACC__
@@ -27,7 +27,7 @@ template <int TYPE>
 using tw_kernel_plain = uint32_t[TW_STRIP_PLAIN_WORDS(TYPE)];
 
 template <int TYPE>
-constexpr int tw_kernel_bytes = TYPE == TW_TYPE_FP32 ? 4 : 2; /**< of an element */
+constexpr int tw_kernel_bytes = TYPE == TW_TYPE_FP32 ? 4 : 2; /**< bytes of an element */
 
 /* ---- what a thread looks at ---------------------------------------------------------------------------- */
 
@@ -37,8 +37,8 @@ struct tw_kernel_view {
     const tw_cuda_segment_t *segment;
     tw_cuda_tile_t tile;
     uint32_t lane;
-    uint32_t first_strip; /**< of row 0; 32 more for each further row */
-    bool whole;           /**< every thread has all its rows, and they are whole strips */
+    uint32_t first_strip; /**< in row 0; each further row is 32 more */
+    bool whole;           /**< every thread has all its rows, and all of them are whole strips */
 };
 
 TW_DEVICE tw_kernel_view tw_kernel_view_tile(const tw_cuda_args_t &args, const uint64_t *words,
@@ -66,7 +66,7 @@ TW_DEVICE bool tw_kernel_has_row(const tw_kernel_view &view, int row)
     return (uint32_t)row < view.args->tiling.rows;
 }
 
-/** Elements of the segment in this thread's strip of a row. */
+/** How many elements of the segment are in this thread's strip of a row. */
 TW_DEVICE uint32_t tw_kernel_elems(const tw_kernel_view &view, int row)
 {
     return tw_kernel_has_row(view, row) ? tw_cuda_strip_elems(&view.tile, tw_kernel_strip(view, row)) : 0;
@@ -74,7 +74,7 @@ TW_DEVICE uint32_t tw_kernel_elems(const tw_kernel_view &view, int row)
 
 /* ---- plain memory -------------------------------------------------------------------------------------- */
 
-/** The first n elements of a strip, one by one; 0 for the others. */
+/** Load the first n elements of a strip, one by one; the others become 0. */
 template <int TYPE>
 TW_DEVICE void tw_kernel_load_elements(const uint8_t *from, uint32_t n, tw_kernel_plain<TYPE> &words)
 {
@@ -101,7 +101,7 @@ TW_DEVICE void tw_kernel_store_elements(uint8_t *to, uint32_t n, const tw_kernel
     }
 }
 
-/** A whole, aligned strip. CONSTANT: nobody writes there meanwhile. */
+/** Load a whole, aligned strip. CONSTANT: nobody writes there meanwhile. */
 template <int TYPE, bool CONSTANT>
 TW_DEVICE void tw_kernel_load_whole(const uint8_t *from, tw_kernel_plain<TYPE> &words)
 {
@@ -114,7 +114,7 @@ TW_DEVICE void tw_kernel_load_whole(const uint8_t *from, tw_kernel_plain<TYPE> &
     }
 }
 
-/** The strips of all rows of the plain array whose first element, the segment's, is at `array`. */
+/** Load the strips of all rows from the plain array at `array`, whose first element is the segment's. */
 template <int TYPE, bool CONSTANT, int ROWS>
 TW_DEVICE void tw_kernel_load_rows(const tw_kernel_view &view, const uint8_t *array,
                                    tw_kernel_plain<TYPE> (&words)[ROWS])
@@ -142,8 +142,8 @@ TW_DEVICE void tw_kernel_load_rows(const tw_kernel_view &view, const uint8_t *ar
     }
 }
 
-/** Neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of 32
- *  bytes: of every 8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
+/** Let neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of
+ *  32 bytes: of every 8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
 template <int WORDS>
 TW_DEVICE void tw_kernel_swap_quads(uint32_t lane, uint32_t (&words)[WORDS])
 {
@@ -175,7 +175,8 @@ TW_DEVICE void tw_kernel_store(const tw_kernel_view &view, int row, uint8_t *arr
         tw_kernel_store_elements<TYPE>(to, tw_kernel_elems(view, row), words);
         return;
     }
-    to -= view.lane & 1 ? strip_bytes - 16 : 0; /* where the even lane's strip begins, and 16 bytes */
+    /* the beginning of the even lane's strip, and 16 bytes further for the odd lane */
+    to -= view.lane & 1 ? strip_bytes - 16 : 0;
     TW_UNROLL
     for (int i = 0; i < n_words; i += 8) {
         tw_dev_store<16>(to + 4 * i, swapped + i);
@@ -212,8 +213,8 @@ TW_DEVICE void tw_kernel_store_codes(uint8_t *to, bool aligned, const tw_kernel_
     }
 }
 
-/** The scale's bits as stored; tw_kernel_scale makes a number of them. Apart, because that would wait for the
- *  load. */
+/** Load a scale's bits as they are stored; tw_kernel_scale makes a number of them. The two are apart, because
+ *  the latter waits for the load. */
 TW_DEVICE uint32_t tw_kernel_load_scale(const uint8_t *from, uint32_t scale_type, bool aligned)
 {
     bool wide = scale_type == TW_QUANT_SCALE_FP32;
@@ -255,7 +256,7 @@ TW_DEVICE void tw_kernel_store_scale(uint8_t *to, uint32_t scale_type, bool alig
 
 /* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/** A row's strip in place; two neighbouring lanes hold a group. A group that is cut short stays as it is. */
+/** Rotate a row's strip in place; two neighbouring lanes hold a group. An incomplete group stays as it is. */
 TW_DEVICE void tw_kernel_rotate(const tw_kernel_view &view, int row, tw_kernel_values &x)
 {
     float y[TW_STRIP_ELEMS], sign = view.lane & 1 ? -1.0f : 1.0f;

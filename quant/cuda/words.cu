@@ -1,5 +1,5 @@
-/* Words that travel as kernel parameters: the caller's list may be gone when the stream gets there, and a
- * captured graph keeps what it was given. And what else entropy-coded messages ask of CUDA itself. */
+/* Words that are sent as kernel parameters: the caller's list may be freed before the stream gets there, and
+ * a captured graph keeps its parameters. Also what else entropy-coded messages need of CUDA itself. */
 #include "quant/cuda/words.cuh"
 
 #include "quant/cuda/entropy_job.h"

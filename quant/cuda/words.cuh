@@ -1,4 +1,4 @@
-/** Lists of words that go to a GPU's memory on a stream. */
+/** Lists of words that a stream brings to a GPU's memory. */
 #pragma once
 
 #include "quant/quant.h"
