@@ -14,23 +14,23 @@ typedef struct tw_quant_backend {
     /** Acquire what one context needs, into quant->impl; NULL: nothing. */
     tw_status_t (*create)(tw_quant_t *quant);
     void (*destroy)(tw_quant_t *quant);
-    /** Non-finite blocks that are not counted in quant->nonfinite_blocks; NULL: there are none. */
+    /** Returns how many non-finite blocks are not counted in quant->nonfinite_blocks; NULL: none ever. */
     uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
 
-    /** delta: of src - base, else of src. */
+    /** Encode src - base with delta, else src. */
     tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int delta);
-    /** apply: added to what is at dst, else stored. */
+    /** Decode; with apply it is added to what is at dst, else stored. */
     tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int apply);
-    /** Both contexts live in this backend's memory; the second one's backend may be another. */
+    /** The memory of both contexts is this backend's; the second one's own backend may be another. */
     tw_status_t (*reduce_encode)(tw_quant_t *, tw_quant_t *, const tw_quant_args_t *,
                                  const tw_quant_reduce_segment_t *, size_t n_segments);
     tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
                                  size_t n_segments);
     tw_status_t (*adamw_encode_delta)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
                                       const tw_quant_adamw_segment_t *, size_t n_segments);
-    /** NULL: reductions need no workspace. */
+    /** NULL: no reduction needs a workspace. */
     size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
     const struct tw_quant_host *host; /**< host/host.h's part of a backend, or NULL */
 } tw_quant_backend_t;
@@ -42,7 +42,8 @@ struct tw_quant {
     void *impl;                /**< the backend's own */
 };
 
-/** AdamW in host memory: it updates some elements, lets the backend encode their change, and goes on. */
+/** AdamW in host memory: it updates some elements, lets the backend encode their change, then takes the next
+ *  ones. */
 tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                              const tw_quant_adamw_t *adamw,
                                              const tw_quant_adamw_segment_t *segments, size_t n_segments);

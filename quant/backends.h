@@ -10,7 +10,7 @@ TW_C_BEGIN
 typedef struct tw_backend {
     const char *name;
     tw_mem_t mem;
-    int (*usable)(void); /**< on this machine, now; silent */
+    int (*usable)(void); /**< whether this machine can run it now; silent */
 } tw_backend_t;
 
 /** The backends of a codec, best first. */
@@ -20,10 +20,10 @@ typedef struct tw_backends {
     size_t n;
 } tw_backends_t;
 
-/** The first that is usable here for `mem` and called `name` (NULL, "auto": as it likes). NULL: there is
+/** Find the first backend that is usable here for `mem` and called `name` (NULL, "auto": any). NULL: there is
  *  none, logged with those there are. */
 const tw_backend_t *tw_backends_find(const tw_backends_t *backends, tw_mem_t mem, const char *name);
-/** Names of those usable here for `mem`; returns how many were written (at most `max`). */
+/** List the names of those usable here for `mem`; returns how many were written (at most `max`). */
 size_t tw_backends_names(const tw_backends_t *backends, tw_mem_t mem, const char **names, size_t max);
 
 TW_C_END

@@ -33,11 +33,11 @@
  *  rounded to fp32; a shorter last group is left as it is. Self-inverse.
  *
  *  2 bits, for changes of weights: codes -1, 0 and 1 times half the largest magnitude. So zeros stay zeros
- *  beside an outlier, which the next change mends. Each element comes nearer to what it was or stays 0, and
- *  the largest one halves its error (from 2^-124 on): a contraction for n elements,
- *  ||C(x) - x||^2 <= (1 - 3 / (4 n)) ||x||^2. ||C(x) - x|| / ||x|| was measured on blocks of 64 with four
- *  kinds of codes: steps of amax / 1; steps of amax / 2; with a signed scale, -2 to 1 steps of amax / 2.5;
- *  without a zero, -3/2, -1/2, 1/2 and 3/2 steps of amax / 2.5:
+ *  beside an outlier, whose own error the next change corrects. Each element comes nearer to what it was or
+ *  stays 0, and the largest one halves its error (from 2^-124 on): a contraction for n elements, ||C(x) -
+ *  x||^2 <= (1 - 3 / (4 n)) ||x||^2. ||C(x) - x|| / ||x|| was measured on blocks of 64 with four kinds of
+ *  codes: steps of amax / 1; steps of amax / 2; with a signed scale, -2 to 1 steps of amax / 2.5; without a
+ *  zero, -3/2, -1/2, 1/2 and 3/2 steps of amax / 2.5:
  *    normal values                     0.71 / 0.44 / 0.36 / 0.35
  *    lognormal scales                  0.64 / 0.56 / 0.43 / 0.75
  *    lognormal scales, with Hadamard   0.68 / 0.43 / 0.36 / 0.33
@@ -74,13 +74,13 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems);
  *  rotated domain: the 2-norm of a group's error is at most sqrt(32) times it. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax);
 
-/** A codec bound to a backend. Calls on one context may run concurrently from several threads (host) or
- *  streams (device). */
+/** A codec bound to a backend. Several threads (host) or streams (device) may call one context at the same
+ *  time. */
 typedef struct tw_quant tw_quant_t;
 
 typedef struct tw_quant_params {
     tw_quant_codec_t codec;
-    tw_mem_t mem;        /**< memory that all pointers of the calls live in */
+    tw_mem_t mem;        /**< the memory of all pointers in its calls */
     const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "cuda" */
 } tw_quant_params_t;
 
@@ -93,7 +93,8 @@ const char *tw_quant_backend_name(const tw_quant_t *quant);
 /** Blocks with NaN or Inf met by this context's encoding calls so far. On CUDA: synchronises with the
  *  device. */
 uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant);
-/** Names of the backends usable here for `mem`, best first; returns how many were written (at most `max`). */
+/** List the names of the backends usable here for `mem`, best first; returns how many were written (at most
+ *  `max`). */
 size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max);
 
 /* CUDA: a context belongs to the device that was current when it was made, which must be current in its
@@ -102,41 +103,41 @@ size_t tw_quant_backends(tw_mem_t mem, const char **names, size_t max);
  * launch. Only reductions of more than 3990 inputs that do not lie at equal distances need a workspace:
  * tw_quant_reduce_workspace_bytes. */
 
-/** A cudaError_t as a status. Anything but success is logged with its name, number and `what` was attempted:
- *  out of memory -> NO_MEMORY; no device, driver or kernel for it -> UNSUPPORTED; everything else -> CUDA.
- *  Only built with CUDA. */
+/** Translate a cudaError_t into a status. Anything but success is logged with its name, its number and `what`
+ *  was attempted: out of memory -> NO_MEMORY; no device, driver or kernel for it -> UNSUPPORTED; everything
+ *  else -> CUDA. Only built with CUDA. */
 tw_status_t tw_quant_cuda_status(int error, const char *what);
 
 /** What all segments of a call share. */
 typedef struct tw_quant_args {
-    tw_type_t type;     /**< of the plain side; TW_TYPE_BYTE or an unknown one is refused */
+    tw_type_t type;     /**< type of the plain side; TW_TYPE_BYTE or an unknown one is refused */
     uint64_t seed;      /**< stochastic rounding: key */
     uint32_t step;      /**< stochastic rounding: training step */
-    float factor;       /**< reduce_*: the sum is multiplied by it (1 for a sum, 1/W for a mean); finite */
+    float factor;       /**< reduce_*: factor of the sum (1 for a sum, 1/W for a mean); finite */
     tw_stream_t stream; /**< CUDA only: calls enqueue here and return */
     /** reduce_*, CUDA only: device memory, aligned to 8 bytes, in use until the stream has passed the call,
      *  and by a graph at each replay; NULL where tw_quant_reduce_workspace_bytes says 0. */
     void *workspace;
     size_t workspace_bytes;
-    /** reduce_decode: 1: a finite result beyond `type` becomes its largest number, not infinite */
+    /** reduce_decode: 1: a finite result beyond `type` becomes its largest number instead of infinity */
     int saturate;
 } tw_quant_args_t;
 
-/** One segment of a call. Plain pointers need only element alignment, encoded ones none; aligned to 16 bytes
- *  they are faster. src and dst must not overlap except where said. All memory is the caller's, borrowed for
+/** One segment of a call. Plain pointers must be aligned to elements, encoded ones need no alignment; 16
+ *  bytes are faster. src and dst must not overlap except where said. All memory is the caller's, borrowed for
  *  the call (on CUDA, until the stream has passed it). n_elems 0 is allowed and does nothing. */
 typedef struct tw_quant_segment {
     const void *src;
     const void *base; /**< encode_delta only */
     void *dst;
     size_t n_elems;
-    uint32_t tensor;     /**< stochastic rounding: which tensor */
-    uint64_t first_elem; /**< index in that tensor of the segment's first element */
+    uint32_t tensor;     /**< number of the tensor, for stochastic rounding */
+    uint64_t first_elem; /**< index of the segment's first element in that tensor */
 } tw_quant_segment_t;
 
 /* All return TW_OK, TW_ERR_INVALID (type, NULL pointer, n_elems beyond TW_MEMORY_BYTES_MAX; logged) or
- * TW_ERR_CUDA. One pass over memory each. A GPU gives the NaN of x86's arithmetic, too; but which NaN a sum
- * of a reduction becomes is not specified (which values become NaN is). */
+ * TW_ERR_CUDA. One pass over memory each. A GPU gives the same NaN as x86's arithmetic, too; but in a sum of
+ * a reduction it is specified only which values are NaN, not their bits. */
 
 /** src: type[n]; dst: encoded. */
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
@@ -168,20 +169,20 @@ typedef struct tw_quant_reduce_segment {
 } tw_quant_reduce_segment_t;
 
 /** Bytes of workspace that are enough for a reduction of these segments, whose pointers are not read; 0 on
- *  the host, and on CUDA unless a segment has more than 3990 inputs. What is too small is refused with
- *  TW_ERR_INVALID (logged). */
+ *  the host, and on CUDA unless a segment has more than 3990 inputs. A workspace that is too small is refused
+ *  with TW_ERR_INVALID (logged). */
 size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_reduce_segment_t *segments,
                                        size_t n_segments);
 /** dst: encoded with `out_quant`'s codec: encode(factor * (decode(src 0) + decode(src 1) + ...)), summed in
  *  fp32 in that order, starting from decode(src 0). The sum is taken before the input codec's rotation is
- *  undone, which is done once, before the factor; when both codecs rotate, what is rotated stays so.
- *  out_quant may be in_quant; it counts the non-finite blocks. TW_ERR_INVALID also if the two do not live in
- *  the same memory. */
+ *  undone, which is done once, before the factor; if both codecs rotate, it is not undone at all. out_quant
+ *  may be in_quant; it counts the non-finite blocks. TW_ERR_INVALID also if the two do not live in the same
+ *  memory. */
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 /** dst: type[n]: round(factor * (decode(src 0) + decode(src 1) + ...)), summed likewise. A sum that `type`
- *  cannot hold becomes infinite, as IEEE 754 says: an overflow of gradients must be seen. A mean cannot
- *  overflow but by the codec's rounding: it saturates (args->saturate). */
+ *  cannot hold becomes infinite, as in IEEE 754: an overflow of gradients must show. A mean can overflow only
+ *  by the codec's rounding, and so saturates (args->saturate). */
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
@@ -191,7 +192,7 @@ typedef struct tw_quant_adamw {
     double lr, beta1, beta2, eps, weight_decay; /**< finite; betas in [0, 1) */
     uint64_t step;                              /**< 1 for the first, for the bias corrections */
     tw_type_t grad_type;
-    const float *grad_scale; /**< in the context's memory, [1]: gradients are multiplied by it; NULL: 1 */
+    const float *grad_scale; /**< [1] in the context's memory, the factor of gradients; NULL: 1 */
 } tw_quant_adamw_t;
 
 typedef struct tw_quant_adamw_segment {
@@ -204,11 +205,11 @@ typedef struct tw_quant_adamw_segment {
     uint64_t first_elem;
 } tw_quant_adamw_segment_t;
 
-/** g = grad * grad_scale;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * (g * g);
- *  master = master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) +
- *  eps)): each operation in fp32, the factors (the last one as a product with 1 / sqrt) rounded once from
- *  fp64. dst: encoded (master - replica). The same bits on every backend. A NaN gradient spoils m, v and
- *  master, where every NaN is 0x7fc00000: check first. */
+/** g = grad * grad_scale; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); master =
+ *  master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) + eps)):
+ *  each operation in fp32, the factors (the last one as a product with 1 / sqrt) rounded once from fp64. dst:
+ *  encoded (master - replica). The same bits on every backend. A NaN gradient spoils m, v and master, where
+ *  every NaN is 0x7fc00000: check gradients first. */
 tw_status_t tw_quant_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_adamw_t *adamw,
                                         const tw_quant_adamw_segment_t *segments, size_t n_segments);

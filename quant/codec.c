@@ -10,10 +10,11 @@
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 #define TYPES_OF_FLOATS (1u << TW_TYPE_FP32 | 1u << TW_TYPE_BF16 | 1u << TW_TYPE_FP16)
-#define STEP_MOST 8 /* quarters of an octave, up or down */
+#define STEP_MOST 8 /* largest step either way, in quarters of an octave */
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-/* 2 bits and the delta do not sum: they are for changes of weights, whose errors the next change mends. */
+/* 2 bits and the delta cannot be summed: they are for changes of weights, whose errors the next change
+ * corrects. */
 static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
     [TW_QUANT_INT8] = {.name = "int8",
@@ -105,7 +106,7 @@ static tw_status_t check_block(int block)
     return TW_OK;
 }
 
-/** A field that is one of two values, the second only where the row `has` it. */
+/** Check a field that has one of two values, the second one only if the row `has` it. */
 static tw_status_t check_choice(const tw_quant_row_t *row, const char *field, int value, const char *zero,
                                 const char *one, unsigned has)
 {
@@ -164,7 +165,7 @@ static int parse_scale(const char *text, tw_quant_scale_t *scale)
     return strcmp(text, scale_names[*scale]) == 0;
 }
 
-/** A float's step is a number with two bits of mantissa: 1, 1.25, 1.5, 1.75 times a power of two. */
+/** Parse a step: a float with two bits of mantissa, 1, 1.25, 1.5 or 1.75 times a power of two. */
 static int parse_step(const char *text, int *step)
 {
     char *end;
@@ -200,7 +201,7 @@ static int parse_option(const char *option, tw_quant_codec_t *codec)
     return 1;
 }
 
-/** Each option begins after a ':' or ','. */
+/** Parse the options, each of which follows a ':' or ','. */
 static tw_status_t parse_options(const char *text, const char *at, tw_quant_codec_t *codec)
 {
     char option[32];
@@ -217,7 +218,7 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
     return tw_quant_codec_check(codec);
 }
 
-/** The rows that a text may name: all, or those whose messages stand for themselves. */
+/** Whether a text may name a row: any row, or one whose messages are self-contained. */
 static int is_named(const tw_quant_row_t *row, const char *text, size_t length, int any)
 {
     int stands_alone = row->form == TW_QUANT_BLOCKS || row->form == TW_QUANT_MESSAGE;
@@ -317,10 +318,11 @@ size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
     }
 }
 
-/** Bits that a step saves: entropies of a Gaussian under dither. Beyond two steps an element is mostly 0. */
+/** Bits that a step saves, by entropies of a Gaussian under dither. Beyond two steps an element is mostly
+ *  0. */
 static double saved_by_step(int step)
 {
-    const double bits[] = {4.1, 3.1, 2.15, 1.4, 0.85}; /* of steps 1/4, 1/2, 1, 2, 4 */
+    const double bits[] = {4.1, 3.1, 2.15, 1.4, 0.85}; /* for steps 1/4, 1/2, 1, 2, 4 */
     int octave = (step + STEP_MOST) / 4, rest = (step + STEP_MOST) % 4;
     return bits[2] - bits[octave] + (rest ? rest * (bits[octave] - bits[octave + 1]) / 4 : 0);
 }

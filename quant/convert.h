@@ -1,4 +1,4 @@
-/** Plain conversions on the host, used wherever plain sums are taken; SIMD at run time, same bits as the
+/** Plain conversions on the host, used for all plain sums; SIMD is chosen at run time, with the bits of the
  *  scalar rule. */
 #ifndef TW_QUANT_CONVERT_H
 #define TW_QUANT_CONVERT_H

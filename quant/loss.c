@@ -1,4 +1,4 @@
-/* Measures what a lossy codec makes of numbers. */
+/* Measures what a lossy codec does to numbers. */
 #include "quant/loss.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "quant/convert.h"
 
 struct tw_quant_sampler {
-    tw_quant_t *blocks; /* one of the two is there */
+    tw_quant_t *blocks; /* one of the two is used */
     tw_quant_messages_t *messages;
 };
 
@@ -60,7 +60,7 @@ static void loss_count(const float *values, const float *decoded, size_t n, tw_q
     }
 }
 
-/** Elements first .. first + n - 1: whole blocks, or the last ones. */
+/** Add elements first .. first + n - 1: whole blocks, or the last ones. */
 static tw_status_t add_run(tw_quant_t *quant, const tw_quant_args_t *args, const void *values, size_t first,
                            size_t n, tw_quant_loss_t *loss)
 {

@@ -1,4 +1,4 @@
-/** What a lossy code makes of a tensor's numbers, measured on a sample of them. */
+/** The loss of a lossy codec on a tensor, measured on a sample of its numbers. */
 #ifndef TW_QUANT_LOSS_H
 #define TW_QUANT_LOSS_H
 
@@ -7,33 +7,33 @@
 
 TW_C_BEGIN
 
-/** Zeroed: of none yet. Those of several tensors, or ranks, are added by their members. */
+/** Zeroed: no numbers yet. The losses of several tensors, or ranks, are added member by member. */
 typedef struct tw_quant_loss {
-    double squares, errors; /**< sums of squares: of the values; of decoded less values */
-    uint64_t n_values;      /**< that are not 0 */
-    uint64_t n_vanished;    /**< of those: that are 0 once decoded */
+    double squares, errors; /**< sums of squares: of the values; of their errors */
+    uint64_t n_values;      /**< values that are not 0 */
+    uint64_t n_vanished;    /**< those of them that become 0 */
 } tw_quant_loss_t;
 
 /** A codec of blocks or of messages that encodes and decodes samples in host memory. */
 typedef struct tw_quant_sampler tw_quant_sampler_t;
 
-/** TW_ERR_INVALID: the codec has another form, or is wrong; TW_ERR_NO_MEMORY; logged. */
+/** Make a sampler. TW_ERR_INVALID: the codec has another form, or is wrong; TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_sampler_t **out);
 void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 
 /** Encode and decode about most_elems of a segment (src, n_elems and row_elems of it), the beginning of a
- *  tensor or of its part, and add what becomes of them. Of blocks: runs at even distances, at least one,
- *  which has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. Of messages: the first elements,
- *  at least TW_QUANT_BLOCK_MAX, as a message of their own, which does not count with NaN or Inf. What is
- *  random is keyed by the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
+ *  tensor or of its part, and add their loss. For blocks it takes runs at even distances, at least one, which
+ *  has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. For messages it takes the first
+ *  elements, at least TW_QUANT_BLOCK_MAX, as a message of their own, which does not count if it has NaN or
+ *  Inf. Random numbers depend on the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
                               const tw_quant_message_segment_t *segment, size_t most_elems,
                               tw_quant_loss_t *loss);
 /** Elements of a run: whole blocks, 4096 at most. */
 size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec);
-/** The error's 2-norm by that of the values; 0: of none. */
+/** The 2-norm of the errors divided by that of the values; 0 without values. */
 double tw_quant_loss_error(const tw_quant_loss_t *loss);
-/** The share of values that became 0; 0: of none. */
+/** The share of values that became 0; 0 without values. */
 double tw_quant_loss_vanished(const tw_quant_loss_t *loss);
 
 TW_C_END

@@ -1,10 +1,11 @@
 /** The lossless codec.
  *
- *  Tensors of floating-point numbers, bit for bit, without anything that both ends must know: exponents are
- *  entropy-coded (rANS) under the scales of their row and column, signs and mantissas go as they are. NaN
- *  payloads, infinities, -0 and denormals come back; rows of zeros take next to nothing. Gradients and
- *  weights in bf16: 10.2 to 10.6 bits; in fp32 16 more, but numbers that were bf16 before take what bf16
- *  takes, sums of 2, 4, 8 of them 2.6, 4.0, 5.4 more, numbers that were fp16 3 more, integers likewise.
+ *  It encodes tensors of floating-point numbers, bit for bit, and both ends need no other knowledge:
+ *  exponents are entropy-coded (rANS) under the scales of their row and column, signs and mantissas are sent
+ *  as they are. NaN payloads, infinities, -0 and denormals come back; rows of zeros take next to nothing.
+ *  Gradients and weights in bf16: 10.2 to 10.6 bits; in fp32 16 more, but numbers that were bf16 before take
+ *  what bf16 takes, sums of 2, 4, 8 of them 2.6, 4.0, 5.4 more, numbers that were fp16 3 more, integers
+ *  likewise.
  *
  *  Format: quant/lossless/lossless.h; blocks of 65,536 elements decode independently; every backend gives the
  *  same bytes. Worst case: tw_quant_lossless_bound_bytes, plain plus 16 bytes a message, whatever the values.
@@ -17,8 +18,8 @@
 
 TW_C_BEGIN
 
-/** A codec with its tables and scratch, about 1.5 MB. Calls allocate only for more rows and columns than any
- *  before had: 2 bytes a row of 64 elements or more, 10 a column. One thread at a time. */
+/** A codec with its tables and scratch, about 1.5 MB. Calls allocate memory only for more rows and columns
+ *  than in any call before: 2 bytes a row of 64 elements or more, 10 a column. One thread at a time. */
 typedef struct tw_quant_lossless tw_quant_lossless_t;
 
 #define TW_QUANT_LOSSLESS_HEADER_BYTES 16
@@ -29,9 +30,11 @@ typedef struct tw_quant_lossless_segment {
     const void *src; /**< encode: type[n] */
     void *dst;       /**< decode: type[n]; decode_fp32: fp32[n] */
     size_t n_elems;  /**< 0 is allowed */
-    /** encode: elements of a row, the tensor's last dimension; 0: not known, or there is one only */
+    /** encode: elements in a row, the tensor's last dimension; 0: not known, or there is only one
+     *  dimension */
     size_t row_elems;
-    uint64_t first_elem; /**< encode: index in the tensor of the first element: where in its row it is */
+    /** encode: index in the tensor of the first element, which gives its place in its row */
+    uint64_t first_elem;
 } tw_quant_lossless_segment_t;
 
 /** backend: NULL or "auto", "ref", "avx2", "avx512". TW_ERR_UNSUPPORTED (no such backend here),
@@ -39,14 +42,14 @@ typedef struct tw_quant_lossless_segment {
 tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out);
 void tw_quant_lossless_destroy(tw_quant_lossless_t *codec);
 const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec);
-/** Names of the backends usable here, best first; returns how many were written (at most `max`). */
+/** List the names of the backends usable here, best first; returns how many were written (at most `max`). */
 size_t tw_quant_lossless_backends(const char **names, size_t max);
 
-/** Most bytes of a message of n_elems, which is plain plus the header; SIZE_MAX where that does not fit. */
+/** Most bytes of a message of n_elems, those of a plain one with its header; SIZE_MAX: it does not fit. */
 size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems);
 
-/** Bits an element that gradients take in training, about; weights 0.2 more. In fp32 of what is noise to the
- *  last bit: nobody knows beforehand whether there is less to send. */
+/** About how many bits an element of gradients takes in training; weights take 0.2 more. In fp32 they count
+ *  as noise to the last bit: nobody knows beforehand whether there is less to send. */
 static inline double tw_quant_lossless_usual_bits(tw_type_t type)
 {
     return tw_quant_row_get(TW_QUANT_LOSSLESS)->usual_bits[type];
@@ -60,9 +63,9 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      void *dst, size_t dst_bytes, size_t *bytes);
 
-/** How long the message is that begins at src, of which src_bytes are there: HEADER_BYTES are enough.
- *  TW_ERR_TRUNCATED: fewer; TW_ERR_FORMAT: not a message; logged. A message of a peer may lie: *bytes may be
- *  anything up to 2^32 - 1. */
+/** Read the length of the message that begins at src, of which src_bytes are there: HEADER_BYTES are enough.
+ *  TW_ERR_TRUNCATED: there are fewer; TW_ERR_FORMAT: not a message; logged. A peer's message may lie: *bytes
+ *  may be anything up to 2^32 - 1. */
 tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, size_t *bytes);
 
 /** Read a message of exactly src_bytes bytes (any bytes: nothing outside it is read) and make the values.

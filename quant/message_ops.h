@@ -1,4 +1,4 @@
-/** What hangs on the row of a codec of messages. Private to quant. */
+/** The functions in the row of a codec of messages. Private to quant. */
 #pragma once
 
 #include "quant/backends.h"
@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** A codec's functions; `coder` is what its `create` made. */
+/** A codec's functions; `coder` is what its `create` has made. */
 typedef struct tw_quant_message_ops {
     const tw_backends_t *backends;
     size_t (*bound_bytes)(tw_type_t type, size_t n_elems);

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/** What a step needs of its parameters, rounded once, on the host, from fp64. */
+/** The factors of a step, computed in fp64 on the host, and rounded once. */
 typedef struct tw_adamw_factors {
     float keep;         /**< 1 - lr * weight_decay */
     float beta1, rest1; /**< rest1 = 1 - beta1 */
@@ -41,13 +41,13 @@ TW_HD static inline float tw_adamw_sqrt(float x)
 #endif
 }
 
-/** A NaN as the one that all backends have. */
+/** Turn any NaN into the one that all backends give. */
 TW_HD static inline float tw_adamw_result(float x)
 {
     return x == x ? x : tw_float_of_bits(TW_FLOAT_NAN_BITS);
 }
 
-/** Updates the moments in place and returns the new master weight. */
+/** Update the moments in place, and return the new master weight. */
 TW_HD static inline float tw_adamw_element(const tw_adamw_factors_t *f, float grad, float master, float *m,
                                            float *v)
 {

@@ -1,6 +1,6 @@
-/** The arithmetic of one block: scale, rounding, rotation. Shared by the reference, the SIMD twins' scalar
- *  tails and the CUDA kernels, which is what makes their bytes equal. Specification: the head of quant.h.
- *  Compiles as C11, C++17 and CUDA. */
+/** The arithmetic of one block: scale, rounding, rotation. The reference, the SIMD twins' scalar tails and
+ *  the CUDA kernels share it, so their bytes are equal. Specification: the head of quant.h. Compiles as C11,
+ *  C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/float.h"
@@ -8,18 +8,18 @@
 #include "quant/arithmetic/philox.h"
 #include "quant/quant.h"
 
-/** Bits of 2^122: above it, a rotated block counts as overflown. */
+/** Bits of 2^122: a rotated block with a larger magnitude counts as overflown. */
 #define TW_BLOCK_LIMIT_ROTATED 0x7c800000u
-/** Bits of 2^-125: scales and, but for 2 bits, their inverses stay normal numbers. */
+/** Bits of 2^-125: at least this, scales stay normal numbers, and so do their inverses except for 2 bits. */
 #define TW_BLOCK_SCALE_MIN 0x01000000u
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 
 /* ---- scale --------------------------------------------------------------------------------------------- */
 
-/* Magnitudes are compared as integers: the order of abs_bits is that of |x|, with NaN above infinity, so that
- * one maximum finds both the amax and any non-finite element. */
+/* Magnitudes are compared as integers: abs_bits has the order of |x|, with NaN above infinity, so one maximum
+ * finds both the amax and any non-finite element. */
 
-/** The largest code that an encoder writes, in steps of the scale: fp8's are of e4m3's smallest number. */
+/** The largest code that an encoder writes, in steps of the scale; fp8's step is e4m3's smallest number. */
 TW_HD static inline int tw_block_qmax(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_FP8 ? 448 * 512 : (1 << (TW_CODE_BITS(kind) - 1)) - 1;
@@ -31,26 +31,28 @@ TW_HD static inline int tw_block_qmax_foreign(tw_quant_kind_t kind)
     return kind == TW_QUANT_FP8 ? 480 * 512 : 1 << (TW_CODE_BITS(kind) - 1);
 }
 
-/** The largest magnitude in steps of the scale: qmax, but 2 for 2 bits, where it clips to one step. */
+/** The magnitude that the largest value maps to, in steps of the scale: qmax; but 2 for 2 bits, where it
+ *  clips to one step. */
 TW_HD static inline int tw_block_reach(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_INT2 ? 2 : tw_block_qmax(kind);
 }
 
-/** How far from a value its code may be, in steps of the scale: half a step, or with 2 bits what clips; with
- *  fp8 half of what is between 416 and 448. */
+/** The largest distance of a value from its code, in steps of the scale: half a step; with 2 bits what clips;
+ *  with fp8 half of the distance from 416 to 448. */
 TW_HD static inline double tw_block_error_steps(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_INT2 ? 1 : kind == TW_QUANT_FP8 ? 16 * 512 : 0.5;
 }
 
-/** Does a block with this largest magnitude get the NaN scale? */
+/** Whether a block with this largest magnitude gets the NaN scale. */
 TW_HD static inline int tw_block_amax_is_nonfinite(uint32_t amax_bits, int hadamard)
 {
     return amax_bits > (hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS);
 }
 
-/** The scale as stored and used, for a finite amax: 0, or in [2^-125, 2^126); with 2 bits up to 2^127. */
+/** The scale, as it is stored and used, for a finite amax: 0, or in [2^-125, 2^126); with 2 bits up to
+ *  2^127. */
 TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t type)
 {
     if (amax == 0.0f) {
@@ -61,12 +63,12 @@ TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t
         bits = TW_BLOCK_SCALE_MIN;
     }
     if (type == TW_QUANT_SCALE_BF16) {
-        bits = (bits + 0xffffu) & 0xffff0000u; /* up, so that amax does not clip */
+        bits = (bits + 0xffffu) & 0xffff0000u; /* round up, so that amax does not clip */
     }
     return tw_float_of_bits(bits);
 }
 
-/** Factor to quantize with; 0 for a zero scale, so that the codes become 0. */
+/** The factor that quantizes; 0 for a zero scale, so that the codes become 0. */
 TW_HD static inline float tw_block_inverse(float scale)
 {
     return scale == 0.0f ? 0.0f : tw_float_div(1.0f, scale);
@@ -77,8 +79,8 @@ TW_HD static inline int tw_block_scale_is_nonfinite(float scale)
     return tw_float_abs_bits(scale) >= TW_FLOAT_INF_BITS;
 }
 
-/** Can a code times this scale, with Hadamard after being rotated back, exceed the type's range? Then the
- *  block takes the path that clamps and saturates. */
+/** Whether a code times this scale, rotated back if there is a rotation, can exceed the type's range. Then
+ *  the block takes the path that clamps and saturates. */
 TW_HD static inline int tw_block_may_overflow(float scale, tw_quant_kind_t kind, int hadamard, tw_type_t type)
 {
     float reach =
@@ -100,12 +102,12 @@ TW_HD static inline int tw_block_round_nearest(float v, int qmax)
     return tw_block_clamp_code((int)rounded, qmax);
 }
 
-/** Bits of 8: from there on an e4m3 has an exponent, which is 1 there. */
+/** Bits of 8: from here on an e4m3 has an exponent, which is 1 at 8. */
 #define TW_BLOCK_FP8_NORMAL 0x41000000u
-/** What makes the upper 12 bits of such an fp32 an e4m3. */
+/** Subtracting this makes an e4m3 of the upper 12 bits of such an fp32. */
 #define TW_BLOCK_FP8_BIAS 1032
 
-/** The e4m3 of |v|, which is in steps of its smallest number; saturated. Negative ones are 128 less. */
+/** The e4m3 of |v|, saturated; v is in steps of the smallest e4m3. Negative ones are 128 less. */
 TW_HD static inline int tw_block_fp8_nearest(float v)
 {
     uint32_t bits = tw_float_abs_bits(v), up = bits + 0x7ffffu + (bits >> 20 & 1u);
@@ -115,7 +117,7 @@ TW_HD static inline int tw_block_fp8_nearest(float v)
     return v < 0.0f ? code - 128 : code;
 }
 
-/** The code of v = y * inverse, rounded to nearest even. */
+/** The code that v = y * inverse rounds to, nearest even. */
 TW_HD static inline int tw_block_code_nearest(tw_quant_kind_t kind, float v)
 {
     return kind == TW_QUANT_FP8 ? tw_block_fp8_nearest(v) : tw_block_round_nearest(v, tw_block_qmax(kind));
@@ -136,7 +138,7 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
     return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
-/** What an e4m3 stands for, in steps of its smallest number. */
+/** The value of an e4m3, in steps of its smallest number. */
 TW_HD static inline float tw_block_fp8_value(int code)
 {
     uint32_t magnitude = (uint32_t)code & 0x7fu;
@@ -144,14 +146,14 @@ TW_HD static inline float tw_block_fp8_value(int code)
     return code < 0 ? -value : value;
 }
 
-/** What a code stands for, in steps of the scale. */
+/** The value of a code, in steps of the scale. */
 TW_HD static inline float tw_block_code_value(tw_quant_kind_t kind, int code)
 {
     return kind == TW_QUANT_FP8 ? tw_block_fp8_value(code) : (float)code;
 }
 
-/** The decoded value of q steps, still rotated; clamped because a rounded-up scale may carry the largest fp32
- *  over the top. */
+/** The decoded value of q steps, still rotated. It is clamped, because a rounded-up scale may carry the
+ *  largest fp32 beyond the range. */
 TW_HD static inline float tw_block_dequantize(float q, float scale)
 {
     float z = tw_float_mul(q, scale);
@@ -173,7 +175,7 @@ TW_HD static inline float tw_block_decode_code(const uint8_t *codes, tw_quant_ki
 
 /* ---- Hadamard ------------------------------------------------------------------------------------------ */
 
-/** In place on 32 values. */
+/** Rotate 32 values in place. */
 TW_HD static inline void tw_block_hadamard32(float *y)
 {
     for (int stride = 1; stride < TW_QUANT_HADAMARD_ELEMS; stride *= 2) {

@@ -53,7 +53,7 @@ TW_HD static inline float tw_float_add(float a, float b)
 #endif
 }
 
-/** a + b with x86's NaN, where a GPU has one for all: that of a, else that of b, else a new one. */
+/** a + b with x86's NaN, where a GPU would give the same NaN for all: a's, else b's, else a new one. */
 TW_HD static inline float tw_float_add_nan(float a, float b)
 {
     float sum = tw_float_add(a, b);
@@ -114,7 +114,7 @@ TW_HD static inline uint16_t tw_float_to_bf16(float x)
 TW_HD static inline float tw_float_from_fp16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
-    if (exponent == 0) { /* zero or denormal: mantissa * 2^-24, exact */
+    if (exponent == 0) { /* it is zero or denormal: mantissa * 2^-24, exact */
         float x = tw_float_mul((float)mantissa, 0x1p-24f);
         return tw_float_of_bits(tw_float_bits(x) | sign);
     }
@@ -133,20 +133,20 @@ TW_HD static inline uint16_t tw_float_to_fp16(float x)
     if (a >= 0x477ff000u) { /* 65520 and above round to infinity */
         return (uint16_t)(sign | 0x7c00u);
     }
-    if (a >= 0x38800000u) { /* normal from 2^-14 on */
+    if (a >= 0x38800000u) { /* it is normal from 2^-14 on */
         a -= 112u << 23;
         return (uint16_t)(sign | ((a + 0xfffu + ((a >> 13) & 1u)) >> 13));
     }
-    if (a < 0x33000000u) { /* below 2^-25: half of the smallest denormal */
+    if (a < 0x33000000u) { /* it is below 2^-25, half of the smallest denormal */
         return (uint16_t)sign;
     }
-    uint32_t mantissa = (a & 0x7fffffu) | 0x800000u, shift = 126u - (a >> 23); /* 14..24 */
+    uint32_t mantissa = (a & 0x7fffffu) | 0x800000u, shift = 126u - (a >> 23); /* the shift is 14 to 24 */
     uint32_t half = 1u << (shift - 1u), kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1u);
     kept += (rest > half || (rest == half && (kept & 1u))) ? 1u : 0u;
     return (uint16_t)(sign | kept);
 }
 
-/** Rounding of a result into its type: a finite value saturates, infinities and NaN stay what they are. */
+/** Round a result into its type: a finite value saturates, infinities and NaN stay what they are. */
 TW_HD static inline uint16_t tw_float_to_bf16_saturate(float x)
 {
     uint16_t h = tw_float_to_bf16(x);
@@ -159,7 +159,7 @@ TW_HD static inline uint16_t tw_float_to_fp16_saturate(float x)
     return (h & 0x7fffu) == 0x7c00u && tw_float_abs_bits(x) < TW_FLOAT_INF_BITS ? (uint16_t)(h - 1u) : h;
 }
 
-/** Element i of a plain array. The type is one of the three; anything else is refused before it gets here. */
+/** Element i of a plain array. The type is one of the three; others are refused before they get here. */
 TW_HD static inline float tw_float_load(tw_type_t type, const void *src, size_t i)
 {
     if (type == TW_TYPE_FP32) {

@@ -12,7 +12,7 @@ TW_HD static inline size_t tw_layout_scale_bytes(tw_quant_scale_t type)
     return type == TW_QUANT_SCALE_BF16 ? 2 : 4;
 }
 
-/** Little-endian, at any alignment. */
+/** Store a scale, little-endian, at any alignment. */
 TW_HD static inline void tw_layout_scale_put(uint8_t *at, tw_quant_scale_t type, float scale)
 {
     uint32_t bits = tw_float_bits(scale);
@@ -37,12 +37,13 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
  * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles
  * bytes. */
 
-/** Bits of a code; a constant of a constant kind. */
+/** Bits of a code: a constant for a constant kind. */
 #define TW_CODE_BITS(kind) ((kind) == TW_QUANT_INT4 ? 4 : (kind) == TW_QUANT_INT2 ? 2 : 8)
 /** The kinds that have codes, and of them those that sum. */
 #define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2, TW_QUANT_FP8
 #define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_FP8
-/** FUNCTION(kind, ...) with a constant kind: where FUNCTION is always inlined, it is compiled for each. */
+/** Call FUNCTION(kind, ...) with a constant kind: if FUNCTION is always inlined, it is compiled once for each
+ *  kind. */
 #define TW_CODE_FOR(kind, FUNCTION, ...)                            \
     ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__) \
                              : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))
@@ -57,7 +58,7 @@ TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)
     return n / 8 * (size_t)bits + (n % 8 * (size_t)bits + 7) / 8;
 }
 
-/** Put code i. The byte that it is in must be zero there. */
+/** Store code i. Its byte must have zeros there. */
 TW_HD static inline void tw_layout_code_put(uint8_t *codes, int bits, size_t i, int q)
 {
     size_t per_byte = 8 / (size_t)bits;
@@ -91,7 +92,7 @@ TW_HD static inline size_t tw_layout_frame_bytes(const tw_quant_codec_t *codec)
            tw_layout_code_bytes(TW_CODE_BITS(codec->kind), tw_layout_frame_elems(codec));
 }
 
-/** Bytes of a segment that are meaningful, and with the padding. */
+/** Bytes of a segment without the padding, and with it. */
 TW_HD static inline size_t tw_layout_payload_bytes(const tw_quant_codec_t *codec, size_t n_elems)
 {
     size_t frames = n_elems / tw_layout_frame_elems(codec), rest = n_elems % tw_layout_frame_elems(codec);
@@ -113,7 +114,7 @@ TW_HD static inline size_t tw_layout_block_count(const tw_quant_codec_t *codec, 
     return n_elems / block + (n_elems % block != 0);
 }
 
-/** Elements of block b of a segment of n_elems. */
+/** The number of elements in block b of a segment of n_elems. */
 TW_HD static inline size_t tw_layout_block_elems(const tw_quant_codec_t *codec, size_t n_elems, size_t b)
 {
     size_t block = (size_t)codec->block, left = n_elems - b * block;

@@ -4,23 +4,23 @@
 #define DECODE_SECOND decode_wide
 #include "quant/delta/lanes.h"
 
-/* Decoding with the second context takes most of a gather's time, so here what needs no more than 16 bits is
- * done to a group's 32 elements at once. The coders' lanes have 32 bits, and are two vectors. */
+/* Decoding is bound by the second context, so here all that needs no more than 16 bits is done to a group's
+ * 32 elements at once. The coders' lanes have 32 bits, and take two vectors. */
 _Static_assert(VECTORS == 2 && TW_DELTA_EXPONENTS == WIDTH16, "a group is one vector of 16 bits");
 
-/* The model's rows, a number for each exponent. */
+/* The model's rows, as numbers, one for each exponent. */
 typedef struct {
     __m512i tables, factors;
     uint8_t base;
 } wide_rows_t;
 
-/* What is expected of 32 elements. */
+/* What is expected of 32 elements' changes. */
 typedef struct {
     __m512i table, raw_bits, expected;
     __mmask32 sign;
 } wide_belief_t;
 
-/** The low halves of two vectors' elements. */
+/** Join the low halves of two vectors' elements. */
 INLINE __m512i wide_of(__m512i low, __m512i high)
 {
     uint16_t even[WIDTH16];
@@ -30,7 +30,7 @@ INLINE __m512i wide_of(__m512i low, __m512i high)
     return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(even), high);
 }
 
-/** A half of 32 elements, each with 32 bits. */
+/** Widen one half of 32 elements to 32 bits each. */
 INLINE vec_t wide_half(__m512i x, size_t v)
 {
     return _mm512_cvtepu16_epi32(v ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
@@ -43,13 +43,13 @@ INLINE wide_rows_t wide_rows(const tw_delta_model_t *model)
                          (uint8_t)model->base};
 }
 
-/** order() of lanes.h. */
+/** The same as order() of lanes.h. */
 INLINE __m512i wide_order(__m512i bits)
 {
     return _mm512_ternarylogic_epi32(bits, _mm512_srai_epi16(bits, 15), vec16_set(0x7fff), 0x78);
 }
 
-/** believe() of lanes.h, with the second context. */
+/** The same as believe() of lanes.h, with the second context. */
 INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m512i state)
 {
     const __m512i shifts = _mm512_set1_epi64(0x0c08080400);
@@ -66,13 +66,13 @@ INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m
         _mm512_sllv_epi16(vec16_or(vec16_and(code, vec16_set(7)), vec16_set(8)), vec16_shr(code, 3));
     __m512i factor = _mm512_permutexvar_epi16(row, rows->factors);
     size = vec16_sub(size, vec16_set(8));
-    /* (product + 64) / 128, of 32 bits, of which 16 count */
+    /* (product + 64) / 128 of 32-bit products, of whose results 16 bits count */
     __m512i low = vec16_shr(vec16_add(vec16_shr(_mm512_mullo_epi16(size, factor), 6), vec16_set(1)), 1);
     belief.expected = vec16_add(vec16_shl(_mm512_mulhi_epu16(size, factor), 9), low);
     return belief;
 }
 
-/** tw_delta_state of 32 changes. */
+/** The same as tw_delta_state, for 32 changes. */
 INLINE __m256i wide_state_of(__m512i change)
 {
     __m512i size = vec16_add(_mm512_abs_epi16(change), vec16_set(8));
@@ -115,7 +115,7 @@ static int decode_wide(const tw_delta_model_t *model, const tw_delta_run_t *run,
         vec16_store(run->new_values + i, new_bits);
         _mm256_storeu_si256((__m256i *)(run->state + i), wide_state_of(change));
         if (__builtin_expect(escapes != 0, 0)) {
-            uint16_t old_values[TW_ENTROPY_LANES]; /* the new ones may have gone where they lay */
+            uint16_t old_values[TW_ENTROPY_LANES]; /* new values may have overwritten these */
             vec16_store(old_values, old_bits);
             if (!take_escapes(old_values, run, i, escapes, reader)) {
                 return 0;

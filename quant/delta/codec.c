@@ -1,4 +1,4 @@
-/* Codecs of the lossless delta: their backends, and what belongs to one. */
+/* Codecs of the lossless delta: their backends, their memory. */
 #include "quant/delta/walk.h"
 
 static const tw_backend_t *const backends[] = {

@@ -62,25 +62,25 @@ TW_C_BEGIN
 #define TW_DELTA_MAGIC 0xd5
 #define TW_DELTA_VERSION 3
 #define TW_DELTA_FLAG_CODED 1
-#define TW_DELTA_FLAG_SECOND 2 /**< made with the second context */
+#define TW_DELTA_FLAG_SECOND 2 /**< 1: made with the second context */
 
 #define TW_DELTA8_MAGIC 0xd8
 #define TW_DELTA8_VERSION 1
-#define TW_DELTA8_RAW 0    /**< a chunk that is not coded begins so; one of changes begins with MAGIC */
-#define TW_DELTA8_RANKED 1 /**< one that needs no old elements */
+#define TW_DELTA8_RAW 0    /**< first byte of a chunk that is not coded; one of changes begins with MAGIC */
+#define TW_DELTA8_RANKED 1 /**< first byte of a chunk that needs no old elements */
 #define TW_DELTA8_CLASSES 32
 
 #define TW_DELTA_BLOCK_ELEMS 65536
 #define TW_DELTA8_CHUNK_ELEMS ((size_t)4 * TW_DELTA_BLOCK_ELEMS)
 #define TW_DELTA_ELEMS_MAX ((size_t)1 << 30)
-/** Shorter messages go plain: the model that a coded one carries would cost more than coding gains. */
+/** Shorter messages are plain: a coded one's model would cost more than coding saves. */
 #define TW_DELTA_CODED_MIN 1024
 
 #define TW_DELTA_EXPONENTS 32
-#define TW_DELTA_SIZES 4 /**< of the previous change */
+#define TW_DELTA_SIZES 4 /**< classes of the previous change's size */
 #define TW_DELTA_CONTEXTS (TW_DELTA_EXPONENTS * TW_DELTA_SIZES)
 #define TW_DELTA_TABLES 16
-/** One word renormalises a lane as long as this and FREQ_BITS are 16 at most. */
+/** With raw bits up to this, and FREQ_BITS up to 16, one word is enough to renormalise a lane. */
 #define TW_DELTA_RAW_BITS_MAX 6
 
 typedef struct tw_delta_header {
@@ -100,34 +100,34 @@ _Static_assert(sizeof(tw_delta_header_t) == 8, "the header is part of the format
 _Static_assert(TW_DELTA_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word renormalises a lane");
 #endif
 
-/** The part of a model that messages carry. */
+/** The part of a model that is sent in messages. */
 typedef struct tw_delta_stats {
-    uint8_t base;                       /**< lowest exponent that has a context of its own */
+    uint8_t base;                       /**< the lowest exponent with a context of its own */
     uint8_t factor[TW_DELTA_EXPONENTS]; /**< in 1/128; 0 without the second context */
-    uint8_t table[TW_DELTA_CONTEXTS];   /**< of context exponent * SIZES + size */
-    /** each table sums to FREQ_SUM; 0: the symbol is escaped */
+    uint8_t table[TW_DELTA_CONTEXTS];   /**< by context: exponent * SIZES + size */
+    /** each table sums to FREQ_SUM; a symbol with 0 is escaped */
     uint16_t freq[TW_DELTA_TABLES][TW_ENTROPY_SYMBOLS];
 } tw_delta_stats_t;
 
 /** What the coders look up, made from the statistics. */
 typedef struct tw_delta_model {
     uint32_t base;
-    /** of an exponent: its contexts' tables, 4 bits each, | factor << 16 */
+    /** by exponent: tables of its contexts, 4 bits each, | factor << 16 */
     uint32_t rows[TW_DELTA_EXPONENTS];
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
     uint64_t encode[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];
-    /** The portable coder's: factor | raw bits << 8 | table * SYMBOLS << 16. */
+    /** For the portable coder: factor | raw bits << 8 | table * SYMBOLS << 16. */
     uint32_t contexts[TW_DELTA_CONTEXTS];
     uint32_t decode[TW_DELTA_TABLES * TW_ENTROPY_FREQ_SUM]; /**< freq | slot in symbol << 11 | symbol << 21 */
 } tw_delta_model_t;
 
-/** Elements from which the statistics are taken. */
+/** The most elements in the sample for the statistics. */
 #define TW_DELTA_SAMPLE_MAX 32768
 typedef struct tw_delta_sample {
     size_t n;
     uint16_t old_values[TW_DELTA_SAMPLE_MAX], new_values[TW_DELTA_SAMPLE_MAX];
-    uint8_t states[TW_DELTA_SAMPLE_MAX]; /**< zeros without the second context */
-    /* Scratch of the choice. */
+    uint8_t states[TW_DELTA_SAMPLE_MAX]; /**< zeros if there is no second context */
+    /* Scratch for choosing the statistics. */
     uint8_t contexts[TW_DELTA_SAMPLE_MAX];
     uint16_t z[TW_DELTA_SAMPLE_MAX];
 } tw_delta_sample_t;
@@ -135,17 +135,17 @@ typedef struct tw_delta_sample {
 /** A run of elements; state is NULL without the second context. */
 typedef struct tw_delta_run {
     const uint16_t *old_values;
-    uint16_t *new_values; /**< encoding reads it; decoding may write it onto old_values */
+    uint16_t *new_values; /**< encoding reads them; decoding writes them, perhaps over old_values */
     uint8_t *state;
     size_t n;
 } tw_delta_run_t;
 
-/** A backend. The run is a block: its elements from `first` on, which is a multiple of 32. */
+/** A backend. The run is a block; a call handles its elements from `first` on, a multiple of 32. */
 typedef struct tw_delta_backend {
     tw_backend_t is;
     void (*encode)(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                    tw_entropy_writer_t *writer);
-    /** 0 when words or escapes run out. */
+    /** Returns 0 when words or escapes run out. */
     int (*decode)(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                   tw_entropy_reader_t *reader);
 } tw_delta_backend_t;
@@ -157,21 +157,21 @@ extern const tw_delta_backend_t tw_delta_avx2, tw_delta_avx512;
 extern const tw_delta_backend_t tw_delta_neon;
 #endif
 
-/** What a call checks of its segments; how many elements they have, and whether they have states.
- *  TW_ERR_INVALID, logged. */
+/** Check the segments of a call; count their elements, and note whether they have states. TW_ERR_INVALID,
+ *  logged. */
 tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second);
 
 /** Choose factors, contexts and tables for a sample; n >= 1. */
 void tw_delta_stats_choose(tw_delta_sample_t *sample, int second, tw_delta_stats_t *stats);
-/** Write what is sent of them to dst, STATS_BYTES_MAX at most; returns the bytes. */
+/** Write the sent part to dst, STATS_BYTES_MAX at most; returns its bytes. */
 size_t tw_delta_stats_write(const tw_delta_stats_t *stats, int second, uint8_t *dst);
-/** Read them from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) where they make no
+/** Read it from at most `bytes` untrusted bytes; returns the bytes taken, 0 (silent) if they make no
  *  sense. */
 size_t tw_delta_stats_read(tw_delta_stats_t *stats, int second, const uint8_t *src, size_t bytes);
 #define TW_DELTA_STATS_BYTES_MAX \
     (1 + TW_DELTA_EXPONENTS + TW_DELTA_CONTEXTS / 2 + TW_DELTA_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
-/** Tables for encoding, or for decoding. */
+/** Make the tables for encoding, or for decoding. */
 void tw_delta_model_encoder(const tw_delta_stats_t *stats, tw_delta_model_t *model);
 void tw_delta_model_decoder(const tw_delta_stats_t *stats, tw_delta_model_t *model);
 

@@ -1,4 +1,4 @@
-/* Encoding a message of the lossless delta. */
+/* Encodes a message of the lossless delta. */
 #include "quant/delta/walk.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ _Static_assert(sizeof(tw_delta_header_t) + 4 + TW_DELTA_STATS_BYTES_MAX + sizeof
                    2 * TW_DELTA_CODED_MIN,
                "the head of a coded message fits where a plain one does");
 
-/** The states after a run that was not coded. */
+/** Update the states after a run that was not coded. */
 static void update_states(const tw_delta_run_t *run)
 {
     for (size_t i = 0; run->state && i < run->n; i++) {
@@ -15,7 +15,7 @@ static void update_states(const tw_delta_run_t *run)
     }
 }
 
-/** Short runs at equal distances over all segments. */
+/** Take short runs at equal distances over all segments. */
 static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems)
 {
     tw_delta_sample_t *sample = &delta->sample;
@@ -41,7 +41,7 @@ static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t 
     }
 }
 
-/* The place of the next block. */
+/* Where the next block goes. */
 typedef struct {
     uint8_t *at, *end;
 } target_t;
@@ -52,7 +52,7 @@ static void delta_put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/** Encode a block into the codec's memory and append it; 0 when it does not fit. The states move on in any
+/** Encode a block into the codec's memory and append it; 0 if it does not fit. The states are updated in any
  *  case. */
 static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
@@ -82,7 +82,7 @@ static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_e
     return 0;
 }
 
-/** The blocks; 0 when they take more than a plain message. */
+/** Append the blocks; 0 if they take more than a plain message. */
 static int append_blocks(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems,
                          target_t *target)
 {

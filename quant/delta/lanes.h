@@ -1,5 +1,5 @@
-/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. One of entropy/vec_*.h
- *  comes first. What is left after whole groups of 32 is ref.c's. */
+/** Codes a block, one vector of 32-bit elements at a time, in the steps of ref.c. One of entropy/vec_*.h must
+ *  be included first. Elements after the last whole group of 32 are left to ref.c. */
 #pragma once
 
 #include "quant/delta/value.h"
@@ -20,13 +20,13 @@ INLINE vec_t order(vec_t bits)
     return vec_xor(bits, vec_and(vec_sub(vec_set(0), vec_shr(bits, 15)), vec_set(0x7fff)));
 }
 
-/** Two's complement negation where `sign` is -1. */
+/** Negate x where `sign` is -1, in two's complement. */
 INLINE vec_t lanes_turn(vec_t x, vec_t sign)
 {
     return vec_sub(vec_xor(x, sign), sign);
 }
 
-/** The state of a change: a float's exponent and first three bits of its fraction. */
+/** The state of a change: a float's exponent and the first three bits of its fraction. */
 INLINE vec_t lanes_state_of(vec_t change)
 {
     vec_t sign = vec_sar(change, 31), size = vec_add(lanes_turn(change, sign), vec_set(8));
@@ -34,7 +34,7 @@ INLINE vec_t lanes_state_of(vec_t change)
     return vec_or(code, vec_and(sign, vec_set(0x80)));
 }
 
-/* What the previous change says of the next one. */
+/* What the previous change predicts about the next one. */
 typedef struct {
     vec_t sign, expected, table, raw_bits;
 } belief_t;
@@ -126,8 +126,8 @@ static void lanes_encode(const tw_delta_model_t *model, const tw_delta_run_t *ru
     tw_delta_ref.encode(model, run, n, writer);
 }
 
-/** One vector's symbols leave its lanes; *z is what they say, `lanes` still lack their words. Returns the
- *  escapes. */
+/** Take one vector's symbols out of its lanes; *z is what they mean, `lanes` still lack their words. Returns
+ *  the mask of escapes. */
 INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
@@ -138,7 +138,8 @@ INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, 
     return mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE));
 }
 
-/** The escaped elements of the group at `first`; highest lane first. 0 when there are none left. */
+/** Read the escaped elements of the group at `first`, from the highest lane down. 0 when no escapes are
+ *  left. */
 static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, size_t first, uint32_t escapes,
                         tw_entropy_reader_t *reader)
 {
@@ -154,7 +155,7 @@ static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, s
         if (run->state) {
             run->state[first + lane] = tw_delta_state(tw_delta_change(old_values[lane], new_bits));
         }
-        /* What stands there was counted. */
+        /* Correct the checksum: the value that was there has been counted. */
         reader->check +=
             tw_entropy_check(first + lane, new_bits) - tw_entropy_check(first + lane, new_values[lane]);
         new_values[lane] = new_bits;
@@ -172,7 +173,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
     for (size_t i = n; i > first;) {
         i -= TW_ENTROPY_LANES;
         uint32_t escapes = 0, n_words = 0;
-        uint16_t old_values[TW_ENTROPY_LANES]; /* the new ones may go where they lie */
+        uint16_t old_values[TW_ENTROPY_LANES]; /* new values may overwrite these */
         mask_t wanting[VECTORS];
         belief_t belief[VECTORS];
 #pragma GCC unroll 8

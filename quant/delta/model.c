@@ -1,4 +1,4 @@
-/* What the coders believe of a message: chosen from a sample, written, read back without trust, made into
+/* The coders' model of a message: chosen from a sample, written, read back without trust, made into
  * tables. */
 #include "quant/delta/model.h"
 
@@ -6,7 +6,7 @@
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/** The window of exponents that most of the sample is in; of equals the highest. */
+/** Choose the window of exponents that covers most of the sample; of equals the highest. */
 static uint8_t choose_base(const tw_delta_sample_t *sample)
 {
     size_t counts[256] = {0}, inside = 0, most = 0, base = 0;
@@ -53,7 +53,7 @@ static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *sta
     }
 }
 
-/** A context that the sample lacks gets the table of the exponent below it. */
+/** Choose the tables. A context that the sample lacks gets the table of the exponent below it. */
 static void choose_tables(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t sums[TW_DELTA_CONTEXTS] = {0}, counts[TW_DELTA_CONTEXTS] = {0};

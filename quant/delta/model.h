@@ -1,19 +1,19 @@
 /** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the
- *  GPU's codec share it, which is what makes their bytes equal. Compiles as C11, C++17 and CUDA. */
+ *  GPU's codec share it, so their bytes are equal. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/delta/value.h"
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/* Short runs at equal distances. A sample is this share of a message, between these bounds: an element of it
- * takes ten times as long as the coder does. All sums below are of SAMPLE_MAX elements at most and fit into
- * 32 bits. */
+/* The sample: short runs at equal distances, this share of a message, between these bounds. An element of it
+ * takes ten times as long as in the coder. All sums below are over SAMPLE_MAX elements at most, and fit in 32
+ * bits. */
 #define TW_DELTA_SAMPLE_RUN 64
 #define TW_DELTA_SAMPLE_SHARE 16
 #define TW_DELTA_SAMPLE_MIN 8192
-#define TW_DELTA_MEAN_Z_MAX 2047 /**< a larger z counts as this: outliers must not choose a table */
-#define TW_DELTA_SIZE_MAX 1023   /**< likewise of previous changes' sizes */
+#define TW_DELTA_MEAN_Z_MAX 2047 /**< a larger z counts as this, so that outliers do not choose a table */
+#define TW_DELTA_SIZE_MAX 1023   /**< a larger size of a previous change counts as this */
 
 /** Elements from the beginning of a sampled run to that of the next one. */
 TW_HD static inline uint32_t tw_delta_sample_distance(uint32_t n_elems)
@@ -29,15 +29,15 @@ TW_HD static inline int32_t tw_delta_clamp(int32_t x, int32_t low, int32_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/** The size of a previous change, as it counts for a factor. */
+/** The size of a previous change in the choice of a factor. */
 TW_HD static inline uint32_t tw_delta_sample_size(uint8_t state)
 {
     uint32_t size = tw_delta_state_size(state);
     return size < TW_DELTA_SIZE_MAX ? size : TW_DELTA_SIZE_MAX;
 }
 
-/** How much of a change goes on in the direction of the previous one: 0 to 2 of its size, what lies outside
- *  is not predicted. */
+/** The part of a change that continues the previous one: 0 to 2 of that one's size, as nothing else can be
+ *  predicted. */
 TW_HD static inline uint32_t tw_delta_sample_part(int16_t change, uint8_t state)
 {
     int32_t turned = state & 0x80 ? -change : change;
@@ -46,7 +46,7 @@ TW_HD static inline uint32_t tw_delta_sample_part(int16_t change, uint8_t state)
 
 /* ---- choices ------------------------------------------------------------------------------------------- */
 
-/** The mean ratio of changes to the previous ones, weighted by the latter's sizes: the sums of parts and of
+/** The mean ratio of changes to previous ones, weighted by the latter's sizes, from the sums of parts and of
  *  sizes. */
 TW_HD static inline uint8_t tw_delta_factor_of(uint32_t parts, uint32_t sizes)
 {
@@ -54,15 +54,15 @@ TW_HD static inline uint8_t tw_delta_factor_of(uint32_t parts, uint32_t sizes)
     return (uint8_t)(factor < 255 ? factor : 255);
 }
 
-/** The table of a context that has elements: one an octave of their mean z. */
+/** The table of a context with elements: one for each octave of their mean z. */
 TW_HD static inline uint8_t tw_delta_table_of(uint32_t sum, uint32_t n)
 {
     uint32_t mean64 = (uint32_t)((uint64_t)sum * 64 / n);
     return (uint8_t)tw_delta_clamp((int32_t)tw_delta_octave(mean64 | 1), 0, TW_DELTA_TABLES - 1);
 }
 
-/** Counts as frequencies of at least 1 up to the last symbol met; rarer ones are escaped, as is what comes
- *  later. */
+/** Turn counts into frequencies, of at least 1 up to the last symbol met; rarer symbols, and all later ones,
+ *  are escaped. */
 TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS];
@@ -74,7 +74,7 @@ TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq
     tw_entropy_freq_choose(weights, present, freq);
 }
 
-/** What coders look up of an exponent: its contexts' tables, 4 bits each, | factor << 16. */
+/** What coders look up for an exponent: tables of its contexts, 4 bits each, | factor << 16. */
 TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint32_t row)
 {
     uint32_t entry = (uint32_t)stats->factor[row] << 16;
@@ -86,14 +86,13 @@ TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint
 
 /* ---- what is sent of them ------------------------------------------------------------------------------ */
 
-/** From one context that travels to the next. All travel; without the second context each exponent's
- *  first. */
+/** Distance of contexts that are sent: all are, but without the second context only each exponent's first. */
 TW_HD static inline uint32_t tw_delta_context_stride(int second)
 {
     return second ? 1 : TW_DELTA_SIZES;
 }
 
-/** Frequencies that travel of a table: up to the last one that is not 0. */
+/** How many frequencies of a table are sent: up to the last one that is not 0. */
 TW_HD static inline uint32_t tw_delta_freq_count(const uint16_t *freq)
 {
     uint32_t n = 0;
@@ -103,7 +102,7 @@ TW_HD static inline uint32_t tw_delta_freq_count(const uint16_t *freq)
     return n;
 }
 
-/** Bytes of a table. */
+/** Bytes that a table takes. */
 TW_HD static inline uint32_t tw_delta_freq_bytes(const uint16_t *freq)
 {
     uint32_t n = tw_delta_freq_count(freq), bytes = 1;
@@ -113,7 +112,7 @@ TW_HD static inline uint32_t tw_delta_freq_bytes(const uint16_t *freq)
     return bytes;
 }
 
-/** Write a table; returns what is behind it. */
+/** Write a table; returns its end. */
 TW_HD static inline uint8_t *tw_delta_freq_write(const uint16_t *freq, uint8_t *at)
 {
     uint32_t n = tw_delta_freq_count(freq);
@@ -129,7 +128,7 @@ TW_HD static inline uint8_t *tw_delta_freq_write(const uint16_t *freq, uint8_t *
     return at;
 }
 
-/** Write what stands before the tables; returns what is behind it. */
+/** Write what is before the tables; returns its end. */
 TW_HD static inline uint8_t *tw_delta_contexts_write(const tw_delta_stats_t *stats, int second, uint8_t *at)
 {
     uint32_t stride = tw_delta_context_stride(second);
@@ -143,13 +142,13 @@ TW_HD static inline uint8_t *tw_delta_contexts_write(const tw_delta_stats_t *sta
     return at;
 }
 
-/** Untrusted bytes not yet read. */
+/** Untrusted bytes that are not yet read. */
 typedef struct tw_delta_source {
     const uint8_t *at, *end;
-    int ended; /**< more were wanted than there were */
+    int ended; /**< 1: more bytes were wanted than there are */
 } tw_delta_source_t;
 
-/** The next byte, or 0 of a source that has ended. */
+/** Read the next byte; 0 at the end. */
 TW_HD static inline uint32_t tw_delta_next_byte(tw_delta_source_t *source)
 {
     if (source->at == source->end) {
@@ -159,7 +158,7 @@ TW_HD static inline uint32_t tw_delta_next_byte(tw_delta_source_t *source)
     return *source->at++;
 }
 
-/** Read what stands before the tables. */
+/** Read what is before the tables. */
 TW_HD static inline void tw_delta_contexts_read(tw_delta_stats_t *stats, int second,
                                                 tw_delta_source_t *source)
 {
@@ -176,7 +175,7 @@ TW_HD static inline void tw_delta_contexts_read(tw_delta_stats_t *stats, int sec
     }
 }
 
-/** Read a table; 0 where it makes no sense. */
+/** Read a table; 0 if it makes no sense. */
 TW_HD static inline int tw_delta_freq_read(tw_delta_source_t *source, uint16_t *freq)
 {
     uint32_t sum = 0, n = tw_delta_next_byte(source);

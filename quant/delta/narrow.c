@@ -16,13 +16,14 @@ struct tw_delta_narrow {
 
 /* ---- one element --------------------------------------------------------------------------------------- */
 
-/** A sign and a magnitude as a number of two's complement that is ordered alike; its own inverse. */
+/** Map a sign and a magnitude to a two's complement number of the same order; its own inverse. */
 static uint8_t narrow_order(uint8_t code)
 {
     return (uint8_t)(code ^ (0x7f & -(code >> 7)));
 }
 
-/** Its exponent is the upper five bits of the magnitude, and 2, so that any change can be added. */
+/** The 16-bit value of an old element. Its exponent is the upper five bits of the magnitude, plus 2, so that
+ *  any change can be added. */
 static uint16_t narrow_value(uint8_t old_code)
 {
     return (uint16_t)(((old_code & 0x7c) << 5) + 0x100);
@@ -47,7 +48,7 @@ static void widen_new(struct tw_delta_narrow *narrow, size_t n)
     }
 }
 
-/** The inverse of widen_new. */
+/** Undo widen_new. */
 static void take_back(struct tw_delta_narrow *narrow, size_t n)
 {
     const uint8_t *restrict old_codes = narrow->old_codes;
@@ -101,8 +102,8 @@ static void take_back_ranked(struct tw_delta_narrow *narrow, size_t n, const uin
 
 /* ---- both directions ----------------------------------------------------------------------------------- */
 
-/** Copy the next n codes: old ones from the segments, new ones from them when encoding; when decoding, new
- *  ones to them if old_codes is NULL. Moves on. */
+/** Copy the next n codes, and move on: old ones from the segments; new ones from the segments when encoding;
+ *  when decoding, new ones to the segments if old_codes is NULL. */
 static void copy_codes(tw_delta_cursor_t *cursor, size_t n, uint8_t *old_codes, uint8_t *new_codes,
                        int encoding)
 {
@@ -160,7 +161,7 @@ size_t tw_quant_delta8_bound_bytes(size_t n_elems)
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** Encode a chunk into the codec's memory: its changes, or with `classes` its new elements. */
+/** Encode a chunk into the codec's memory: its changes; with `classes`, its new elements. */
 static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *classes, size_t *bytes)
 {
     struct tw_delta_narrow *narrow = delta->narrow;
@@ -175,13 +176,13 @@ static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t
     return tw_quant_delta_encode(delta, &segment, 1, narrow->message, sizeof(narrow->message), bytes);
 }
 
-/** Append a chunk in its shortest form; *at: where, and then what is behind it. */
+/** Append a chunk in its shortest form at *at, which becomes its end. */
 static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
 {
     uint8_t head[1 + TW_DELTA8_CLASSES] = {TW_DELTA8_RANKED}, *classes = head + 1;
     size_t bytes, head_bytes = 0;
     TW_TRY(encode_chunk(delta, n, NULL, &bytes));
-    if (bytes > n - n / 4) { /* elements by themselves seldom take more */
+    if (bytes > n - n / 4) { /* new elements alone seldom take more */
         size_t changes = bytes;
         rank_classes(delta->narrow->new_codes, n, classes);
         TW_TRY(encode_chunk(delta, n, classes, &bytes));
@@ -248,7 +249,7 @@ static tw_status_t narrow_read_header(const uint8_t *src, size_t bytes, size_t n
     return TW_OK;
 }
 
-/** Decode a chunk, whose old codes are there; *used: its bytes, of those that are left. */
+/** Decode a chunk whose old codes are there; *used: how many of the bytes that are left belong to it. */
 static tw_status_t narrow_decode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *at, size_t left,
                                        size_t *used)
 {

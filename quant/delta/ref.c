@@ -1,4 +1,4 @@
-/* The oracle: a block, element by element. */
+/* The reference: codes a block, element by element. */
 #include "quant/delta/value.h"
 
 #include <string.h>
@@ -10,10 +10,11 @@ static int ref_usable(void)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Elements at a time of loops for what has no state: compilers make vectors of these. */
+/* Elements in a batch: what needs no state is done in loops over it, of which compilers make vectors. */
 #define BATCH ((size_t)256)
 
-/* As tw_delta_state_size and tw_delta_state, in steps that vectors have: a state is the top of a float. */
+/* Make states in steps that vectors have, as tw_delta_state_size and tw_delta_state do: a state is the top of
+ * a float. */
 #define STATE_BITS 20
 #define STATE_BIAS ((127 + 3) << 3)
 
@@ -34,16 +35,16 @@ INLINE uint8_t ref_state_of(int16_t change)
     return (uint8_t)(((bits >> STATE_BITS) - STATE_BIAS) | (wide < 0 ? 0x80 : 0));
 }
 
-/* A batch of a block. What has no state goes in loops of its own, of which compilers make vectors; only the
- * coder's steps are taken one by one. Functions are inlined and the batch's address goes nowhere: then
- * compilers know that what is written to states, bytes of the caller's, can not change it. */
+/* A batch of a block. What needs no state is done in separate loops, of which compilers make vectors; only
+ * the coder's steps are done one by one. Functions are inlined and the batch's address is not passed on, so
+ * compilers know that writing states, which are bytes of the caller's, cannot change it. */
 typedef struct {
     uint16_t *new_values;
     uint8_t *states;
     size_t first, n;         /* index in the block */
-    uint32_t entries[BATCH]; /* the model's, of an element's context */
-    uint16_t order[BATCH];   /* tw_delta_order of old values */
-    int16_t signs[BATCH];    /* of previous changes: -1 where they were negative */
+    uint32_t entries[BATCH]; /* from the model, for an element's context */
+    uint16_t order[BATCH];   /* tw_delta_order of the old value */
+    int16_t signs[BATCH];    /* -1 where the previous change was negative */
     int16_t expected[BATCH];
     int16_t changes[BATCH];
     uint16_t z[BATCH];
@@ -67,7 +68,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
         contexts[i] = (uint16_t)(above * TW_DELTA_SIZES);
         batch->order[i] = tw_delta_order(old_bits);
     }
-    uint8_t states[BATCH]; /* nothing else can be where these are */
+    uint8_t states[BATCH]; /* a copy, so that compilers know that nothing else is here */
     for (size_t i = 0; batch->states && i < n; i++) {
         states[i] = batch->states[i];
     }
@@ -85,7 +86,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
     }
 }
 
-/** The states move on. */
+/** Update the states. */
 INLINE void batch_end(const batch_t *batch)
 {
     uint8_t states[BATCH];
@@ -123,7 +124,7 @@ INLINE void encode_element(const uint64_t *tables, const batch_t *batch, size_t 
     *lane = tw_entropy_push(*lane, entry, raw_bits, raw, &writer->words);
 }
 
-/** Changes, and what is coded of them. */
+/** Find the changes, and what of them is coded. */
 INLINE void find_changes(batch_t *batch)
 {
     for (size_t i = 0; i < batch->n; i++) {
@@ -138,11 +139,11 @@ INLINE void find_changes(batch_t *batch)
     }
 }
 
-/** `first`, where a block begins to be coded, is a multiple of 32: so are batches. */
+/** `first`, where coding begins, is a multiple of 32, and so are batches. */
 static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {
-    tw_entropy_writer_t here = *writer; /* which what is written can not change */
+    tw_entropy_writer_t here = *writer; /* a copy, which writing the output cannot change */
     batch_t batch;
     for (size_t at = first; at < run->n; at += batch.n) {
         batch_begin(model, run, at, run->n - at < BATCH ? run->n - at : BATCH, &batch);
@@ -156,7 +157,7 @@ static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run,
     *writer = here;
 }
 
-/** What was coded of an element's change. An escaped one gets its new value, and its change from there. */
+/** Decode one element's change. An escaped element gets its new value, from which its change follows. */
 INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_entropy_reader_t *reader)
 {
     uint32_t context = batch->entries[i], raw_bits = context >> 8 & 0xff;
@@ -175,7 +176,7 @@ INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_e
         if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
             return 0;
         }
-        /* as if this were what is left of the change */
+        /* as if this were the rest of the change */
         int16_t change = (int16_t)(tw_delta_order(new_bits) - batch->order[i]), sign = batch->signs[i];
         int16_t turned = (int16_t)((change ^ sign) - sign);
         z = tw_delta_zigzag((int16_t)(turned - batch->expected[i]));
@@ -211,7 +212,7 @@ static int ref_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, 
     batch_t batch;
     int good = 1;
     for (size_t end = run->n; good && end > first; end -= batch.n) {
-        size_t left = (end - first) % BATCH; /* the last batch is the short one */
+        size_t left = (end - first) % BATCH; /* the last batch is the short one, and comes first */
         batch_begin(model, run, end - (left ? left : BATCH), left ? left : BATCH, &batch);
         good = decode_batch(model, &batch, &here);
         batch_end(&batch);

@@ -4,8 +4,7 @@
 
 #include "quant/delta/delta.h"
 
-/** A bf16 as an integer that is ordered like its value; its own inverse. -0 and +0, and all NaN, stay
- *  different. */
+/** Map a bf16 to an integer of the same order; its own inverse. -0 and +0, and all NaN, stay different. */
 TW_HD static inline uint16_t tw_delta_order(uint16_t bits)
 {
     return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));
@@ -22,7 +21,7 @@ TW_HD static inline uint16_t tw_delta_changed(uint16_t old_bits, int16_t change)
     return tw_delta_order((uint16_t)(tw_delta_order(old_bits) + change));
 }
 
-/** 0, -1, 1, -2, 2 ... as 0, 1, 2, 3, 4 ... */
+/** Map 0, -1, 1, -2, 2 ... to 0, 1, 2, 3, 4 ... */
 TW_HD static inline uint16_t tw_delta_zigzag(int16_t x)
 {
     return (uint16_t)((uint32_t)x << 1 ^ (uint32_t)(x >> 15));
@@ -43,8 +42,9 @@ TW_HD static inline uint32_t tw_delta_octave(uint32_t x)
 #endif
 }
 
-/** A change as one byte: the sign, and 7 bits for its size, which is |change| + 8 as a number with three bits
- *  after the leading one, less 24: sizes to 7 are delta, then 8 steps an octave. 0 for no change. */
+/** Code a change in one byte: the sign, and 7 bits for its size. These are |change| + 8 as a number with
+ *  three bits after the leading one, less 24: exact for sizes up to 7, then 8 steps an octave. 0 is no
+ *  change. */
 TW_HD static inline uint8_t tw_delta_state(int16_t change)
 {
     uint32_t size = (uint32_t)(change < 0 ? -change : change) + 8;
@@ -53,15 +53,15 @@ TW_HD static inline uint8_t tw_delta_state(int16_t change)
     return (uint8_t)(code | (change < 0 ? 0x80 : 0));
 }
 
-/** The least size that has this code. States are the caller's memory: codes above 103 have no meaning but do
- *  no harm; their sizes are cut to 16 bits. */
+/** The least size with this code. States are the caller's memory: codes above 103 have no meaning but do no
+ *  harm; their sizes are cut to 16 bits. */
 TW_HD static inline uint32_t tw_delta_state_size(uint8_t state)
 {
     uint32_t code = state & 0x7f;
     return (uint16_t)(((8 + (code & 7)) << (code >> 3)) - 8);
 }
 
-/** The context of a state beside the exponent: 0; 1; 2 to 3; 4 or more. */
+/** The second part of a context, from the state: 0; 1; 2 to 3; 4 or more. */
 TW_HD static inline uint32_t tw_delta_state_class(uint8_t state)
 {
     uint32_t code = state & 0x7f;
@@ -69,7 +69,7 @@ TW_HD static inline uint32_t tw_delta_state_class(uint8_t state)
     return least - (least > 2);
 }
 
-/** The row of an exponent. */
+/** The row of an old value's exponent. */
 TW_HD static inline uint32_t tw_delta_exponent(uint32_t base, uint16_t old_bits)
 {
     uint32_t exponent = old_bits >> 7 & 0xff;
@@ -83,8 +83,7 @@ TW_HD static inline int32_t tw_delta_predict(uint8_t state, uint32_t factor)
     return (int32_t)((tw_delta_state_size(state) * factor + 64) >> 7);
 }
 
-/** What is left of a change once it is turned into the previous one's direction and the expected one is taken
- *  away. */
+/** The rest of a change, turned into the previous one's direction, less the expected change. */
 TW_HD static inline int16_t tw_delta_rest(int16_t change, uint8_t state, uint32_t factor)
 {
     int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;
@@ -98,8 +97,8 @@ TW_HD static inline int16_t tw_delta_unrest(int16_t rest, uint8_t state, uint32_
     return (int16_t)((turned ^ sign) - sign);
 }
 
-/** Raw bits of a table. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols have a mean
- *  from 2 to 4. */
+/** Raw bits of a table's symbols. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols then
+ *  have a mean from 2 to 4. */
 TW_HD static inline uint32_t tw_delta_raw_bits(uint32_t table)
 {
     uint32_t bits = table > 7 ? table - 7 : 0;

@@ -1,4 +1,4 @@
-/* The walk over the segments of a call: what lies together, and blocks that do not. */
+/* Walks over the segments of a call: runs that are contiguous, and blocks that are not. */
 #include "quant/delta/walk.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encodi
     return run;
 }
 
-/** Elements of several segments one after the other in the codec's memory; `new_too` as well. */
+/** Gather a block of several segments in the codec's memory; with `new_too` its new values as well. */
 static void walk_gather(tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {

@@ -5,36 +5,37 @@
 
 TW_C_BEGIN
 
-#define TW_DELTA_VECTOR_SLACK 32 /**< elements that a vector may write too many */
+#define TW_DELTA_VECTOR_SLACK 32 /**< extra elements that a vector may write */
 
 struct tw_quant_delta {
     const tw_delta_backend_t *backend;
     tw_delta_stats_t stats;
     tw_delta_model_t model;
     uint16_t words[TW_DELTA_BLOCK_ELEMS + TW_DELTA_VECTOR_SLACK], escapes[TW_DELTA_BLOCK_ELEMS + 1];
-    /* A block whose elements lie in several segments, gathered. */
+    /* A gathered block, if its elements are in several segments. */
     uint16_t old_values[TW_DELTA_BLOCK_ELEMS], new_values[TW_DELTA_BLOCK_ELEMS];
     uint8_t state[TW_DELTA_BLOCK_ELEMS];
     tw_delta_sample_t sample;
-    struct tw_delta_narrow *narrow; /**< what elements of 8 bits need; NULL until there are any */
+    struct tw_delta_narrow *narrow; /**< what elements of 8 bits need; NULL until there are some */
 };
 
-/** How far a walk over the segments has come. */
+/** The state of a walk over the segments. */
 typedef struct tw_delta_cursor {
     const tw_quant_delta_segment_t *segment;
     size_t at;
 } tw_delta_cursor_t;
 
-/** The next elements that lie together, at most n of them, there being n left; moves on. */
+/** Take the next contiguous elements, at most n of them, as n are left, and move on. */
 tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encoding);
-/** The next block, of n elements. If they lie in several segments they are gathered in the codec's memory,
- *  and *gathered is 1. Moves on. */
+/** Take the next block, of n elements, and move on. If they are in several segments, they are gathered in the
+ *  codec's memory, and *gathered is 1. */
 tw_delta_run_t tw_delta_next_block(tw_quant_delta_t *delta, tw_delta_cursor_t *cursor, size_t n, int encoding,
                                    int *gathered);
 /** Copy a gathered block back to where the cursor stood before it: the states, and after decoding (new_too)
  *  the new values. */
 void tw_delta_scatter(const tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too);
-/** What a run of values, of which the first has this index, adds to a checksum. values: at any alignment. */
+/** The part of a checksum that a run of values adds, the first of which has this index. values: at any
+ *  alignment. */
 uint32_t tw_delta_check_values(const void *values, size_t first, size_t n);
 
 static inline size_t tw_delta_block_count(size_t n_elems)

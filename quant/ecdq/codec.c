@@ -53,8 +53,8 @@ typedef struct {
     tw_ecdq_t *ecdq;
     tw_type_t type;
     uint32_t key[2];
-    uint8_t *at;        /* where the next bytes go, */
-    const uint8_t *end; /* before this */
+    uint8_t *at;        /* where the next bytes are written, */
+    const uint8_t *end; /* which must end before this */
 } encoding_t;
 
 static void ecdq_put(encoding_t *encoding, const void *data, size_t bytes)
@@ -63,7 +63,7 @@ static void ecdq_put(encoding_t *encoding, const void *data, size_t bytes)
     encoding->at += bytes;
 }
 
-/** Values and expectations of the next n elements that are coded. */
+/** Gather values and expectations of the next n coded elements. */
 static void gather_values(const encoding_t *encoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_ecdq_t *ecdq = encoding->ecdq;
@@ -77,7 +77,7 @@ static void gather_values(const encoding_t *encoding, tw_lossless_walk_t *walk, 
     }
 }
 
-/** The next n elements that are coded, as they are. */
+/** Write the next n coded elements as they are. */
 static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
 {
     tw_lossless_run_t run;
@@ -89,7 +89,7 @@ static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
     }
 }
 
-/** Count the symbols of a block, eight counts at a time so that none has to wait for the one before. */
+/** Count the symbols of a block, eight counts at a time, so that none waits for the one before. */
 static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_ECDQ_SYMBOLS])
 {
     uint32_t apart[8][TW_ECDQ_SYMBOLS] = {{0}};
@@ -113,8 +113,8 @@ static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_E
     }
 }
 
-/** Make the encoder's tables of a block, and write what the decoder's are made from; *n_escapes: elements
- *  that have none of their symbols. */
+/** Make the encoder's tables of a block, and write those from which the decoder's are made; *n_escapes:
+ *  elements without a symbol in them. */
 static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escapes)
 {
     uint32_t counts[TW_ECDQ_SYMBOLS];
@@ -140,7 +140,7 @@ static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escap
     return (size_t)(at - begin);
 }
 
-/** List the elements without symbols; returns the words that takes. */
+/** List the elements without symbols; returns the words of the list. */
 static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
 {
     uint16_t *at = ecdq->escapes;
@@ -148,7 +148,7 @@ static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
     for (size_t i = 0; n_escapes && i < n; i += 8) {
         uint64_t eight, found;
         memcpy(&eight, ecdq->symbols + i, sizeof(eight));
-        /* Each byte's symbol and 1: a bit more where it is the escape. */
+        /* Add 1 to each byte's symbol: this carries into another bit if it is the escape. */
         found = ((eight & 0x1f1f1f1f1f1f1f1f) + 0x0101010101010101) & 0x2020202020202020;
         for (; found; found &= found - 1, n_escapes--) {
             size_t which = i + (size_t)__builtin_ctzll(found) / 8;
@@ -162,7 +162,7 @@ static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
     return (size_t)(at - ecdq->escapes);
 }
 
-/** Encode a block and append it; 0 when it does not fit. */
+/** Encode a block and append it; 0 if it does not fit. */
 static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, size_t block, size_t n,
                              tw_entropy_entry_t *entry)
 {
@@ -200,8 +200,7 @@ static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, siz
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Write the head behind the header, with room for n_blocks entries, which come last; NULL: it does not
- *  fit. */
+/** Write the head behind the header, with room for n_blocks entries at its end; NULL: it does not fit. */
 static uint8_t *append_head(encoding_t *encoding, size_t n_blocks)
 {
     tw_quant_lossless_t *scales = encoding->ecdq->scales;
@@ -222,8 +221,8 @@ static uint8_t *append_head(encoding_t *encoding, size_t n_blocks)
     return entries;
 }
 
-/** *checked_bytes: what the header's checksum is over; *coded: 1, or 0 for a message that does not get
- *  shorter. */
+/** Append a coded message. *checked_bytes: the bytes under the header's checksum; *coded: 1, or 0 if the
+ *  message does not become shorter. */
 static tw_status_t ecdq_append_coded(encoding_t *encoding, const tw_quant_message_args_t *args,
                                      size_t *checked_bytes, int *coded)
 {

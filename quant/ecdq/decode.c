@@ -1,4 +1,4 @@
-/* Messages of dithered integers: decoding, of bytes that nobody vouches for. */
+/* Messages of dithered integers: decoding, of untrusted bytes. */
 #include "quant/ecdq/value.h"
 
 /* A decoding call. */
@@ -8,7 +8,7 @@ typedef struct {
     tw_quant_sink_t sink;
     size_t n_elems;
     uint32_t key[2];
-    const uint8_t *at, *end; /* of the message, what is left */
+    const uint8_t *at, *end; /* unread bytes of the message */
 } decoding_t;
 
 static tw_status_t ecdq_fail_format(const char *what)
@@ -50,8 +50,8 @@ static void ecdq_sink(const decoding_t *decoding, const float *values, size_t n,
     }
 }
 
-/** The next n elements that are coded, and the rows of zeros before each of them, to where they belong: from
- *  a message that has them as they are, or (raw NULL) from what was decoded. */
+/** Store the next n coded elements, and the rows of zeros before each of them, where they belong: from `raw`,
+ *  in which the message has them as they are, or if that is NULL from the decoded values. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n, const uint8_t *raw)
 {
     size_t elem_bytes = tw_type_bytes(decoding->args->type);
@@ -74,7 +74,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** What is expected of the next n elements that are coded. Returns a mask of their classes. */
+/** Find what is expected of the next n coded elements. Returns a mask of their classes. */
 static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
 {
     tw_ecdq_t *ecdq = decoding->ecdq;
@@ -90,7 +90,7 @@ static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk
     return classes;
 }
 
-/** The table of a class, which begins at *at, into the decoder's; 0 for one that no encoder writes. */
+/** Read the table of a class, which begins at *at, for the decoder; 0 for one that no encoder writes. */
 static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, const uint8_t *end)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS] = {0};
@@ -116,7 +116,8 @@ static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, con
     return 1;
 }
 
-/** The tables that stand before a block's words; 0 unless they are of these classes, its elements'. */
+/** Read the tables before a block's words; 0 unless they are of exactly these classes, which its elements
+ *  have. */
 static int take_tables(tw_ecdq_t *ecdq, uint32_t classes, const uint8_t **at, const uint8_t *end)
 {
     if (end - *at < 2 || (*at)[0] != classes || (*at)[1]) {
@@ -130,8 +131,7 @@ static int take_tables(tw_ecdq_t *ecdq, uint32_t classes, const uint8_t **at, co
     return ok;
 }
 
-/** Put elements that are listed in place of what their symbols stand for; 0 for a list that no encoder
- *  writes. */
+/** Put listed elements in place of their escapes; 0 for a list that no encoder writes. */
 static int ecdq_take_listed(tw_ecdq_t *ecdq, size_t n, const uint8_t *at, const uint8_t *end)
 {
     const uint8_t *symbol = memchr(ecdq->symbols, TW_ENTROPY_ESCAPE, n);
@@ -176,7 +176,7 @@ static int decode_coded_block(const decoding_t *decoding, const uint8_t *words, 
     return ecdq_take_listed(ecdq, n, lanes + TW_ENTROPY_LANES_BYTES, end);
 }
 
-/** Read block `block` of n elements. */
+/** Read block `block`, which has n elements. */
 static tw_status_t ecdq_decode_block(decoding_t *decoding, tw_lossless_walk_t *walk, size_t block, size_t n,
                                      const tw_entropy_entry_t *entry)
 {
@@ -212,7 +212,7 @@ static tw_status_t ecdq_decode_block(decoding_t *decoding, tw_lossless_walk_t *w
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** What stands before the blocks; *entries is where theirs are. */
+/** Read what is before the blocks; *entries is where their entries are. */
 static tw_status_t ecdq_read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *scales = decoding->ecdq->scales;
@@ -259,7 +259,7 @@ static tw_status_t ecdq_decode_coded(decoding_t *decoding, uint32_t check)
         memcpy(&entry, entries + block * sizeof(entry), sizeof(entry));
         TW_TRY(ecdq_decode_block(decoding, &walk, block, n, &entry));
     }
-    scatter_block(decoding, &walk, 1, NULL); /* what is left are rows of zeros */
+    scatter_block(decoding, &walk, 1, NULL); /* only rows of zeros are left */
     return ecdq_bytes_left(decoding) ? ecdq_fail_format("bytes are left behind the last block") : TW_OK;
 }
 

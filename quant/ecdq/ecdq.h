@@ -45,17 +45,17 @@ TW_C_BEGIN
 #define TW_ECDQ_PLAIN 0
 #define TW_ECDQ_CODED 1
 
-#define TW_ECDQ_REACH 15 /**< integers that have symbols: -15 to 15 */
+#define TW_ECDQ_REACH 15 /**< integers with symbols: -15 to 15 */
 #define TW_ECDQ_RAW (-32768)
-#define TW_ECDQ_WIDE_MAX 32767 /**< integers that are listed are less than that */
-#define TW_ECDQ_STEP_MIN (-8)  /**< quarters of an octave: steps from 1/4 to 4 */
+#define TW_ECDQ_WIDE_MAX 32767 /**< listed integers are smaller than this */
+#define TW_ECDQ_STEP_MIN (-8)  /**< in quarters of an octave: steps from 1/4 to 4 */
 #define TW_ECDQ_STEP_MAX 8
 #define TW_ECDQ_SYMBOLS (TW_LOSSLESS_CLASSES * TW_ENTROPY_SYMBOLS)
-#define TW_ECDQ_COUNTERS 16 /**< that make the dither of a group */
+#define TW_ECDQ_COUNTERS 16 /**< counters that make the dither of a group */
 #define TW_ECDQ_DITHER_GROUP (8 * TW_ECDQ_COUNTERS)
 #define TW_ECDQ_TABLES_MAX (2 + TW_LOSSLESS_CLASSES * (2 + 2 * (TW_ENTROPY_SYMBOLS - 1)))
 
-/** What stands before the lossless codec's head. */
+/** What is before the lossless codec's head. */
 typedef struct tw_ecdq_head {
     uint32_t bytes;
     uint32_t key[2];
@@ -64,18 +64,18 @@ typedef struct tw_ecdq_head {
 } tw_ecdq_head_t;
 #define TW_ECDQ_HEAD_BYTES 14
 
-/** A backend: loops over a block's elements, and the coder. Symbols of encoders are class << 5 | symbol. */
+/** A backend: loops over a block's elements, and the coder. An encoder's symbols are class << 5 | symbol. */
 typedef struct tw_ecdq_backend {
     tw_backend_t is;
-    /** Dither of whole groups, from this one on. */
+    /** Make the dither of whole groups, from this one on. */
     void (*dither)(const uint32_t key[2], uint32_t group, size_t n_groups, uint16_t *halves);
-    /** Integers, TW_ECDQ_RAW for those that have none, and symbols of n elements. */
+    /** Make the integers of n elements, TW_ECDQ_RAW for those that have none, and their symbols. */
     void (*quantize)(const float *values, const uint16_t *expected, const uint16_t *halves, size_t n,
                      int16_t *integers, uint8_t *symbols);
-    /** What symbols without classes, which are no escapes, stand for. */
+    /** Make the values of symbols, which have no classes and are not escapes. */
     void (*dequantize)(const uint8_t *symbols, const uint16_t *expected, const uint16_t *halves, size_t n,
                        float *values);
-    /** A block's symbols into lanes, forward, and out of them, backward; 0 when words run out. */
+    /** Code a block's symbols into lanes, forward; decode them, backward, and return 0 when words run out. */
     void (*encode)(const uint64_t *table, const uint8_t *symbols, size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const uint32_t *table, const uint16_t *expected, size_t n, tw_entropy_reader_t *reader,
                   uint8_t *symbols);
@@ -92,10 +92,10 @@ extern const tw_ecdq_backend_t tw_ecdq_neon;
 typedef struct tw_ecdq {
     const tw_ecdq_backend_t *backend;
     int step;
-    tw_quant_lossless_t *scales; /**< the lossless codec that finds, sends and reads scales */
+    tw_quant_lossless_t *scales; /**< the lossless codec, which finds, sends and reads scales */
     uint64_t encode_table[TW_ECDQ_SYMBOLS];
     uint32_t decode_table[TW_LOSSLESS_CLASSES * TW_ENTROPY_FREQ_SUM];
-    /* A block. Vectors write up to 32 elements too many. */
+    /* A block. Vectors may write up to 32 elements more. */
     float values[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t halves[TW_LOSSLESS_BLOCK_ELEMS + TW_ECDQ_DITHER_GROUP];
@@ -106,9 +106,9 @@ typedef struct tw_ecdq {
 
 /* ---- decode.c ------------------------------------------------------------------------------------------ */
 
-/** Make steps of the scales of all rows that are not zeros, for a codec's step. */
+/** Turn the scales of all rows that are not zeros into steps, for a codec's step. */
 void tw_ecdq_move_rows(tw_lossless_shape_t *shape, int step);
-/** Dither of a message's block. */
+/** Make the dither of a message's block. */
 void tw_ecdq_dither(tw_ecdq_t *ecdq, const uint32_t key[2], size_t block, size_t n);
 tw_status_t tw_ecdq_decode(void *coder, const tw_quant_message_args_t *args, tw_quant_sink_t sink,
                            const void *src, size_t src_bytes);

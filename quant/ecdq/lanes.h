@@ -1,12 +1,12 @@
-/** A block's symbols, one vector of lanes at a time: the same steps as ref.c. One of entropy/vec_*.h
- *  comes first. What is left after whole groups of 32 is ref.c's. */
+/** Codes a block's symbols, one vector of lanes at a time, in the steps of ref.c. One of entropy/vec_*.h must
+ *  be included first. Elements after the last whole group of 32 are left to ref.c. */
 #pragma once
 
 #include "quant/arithmetic/philox.h"
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
 
-/** Ten rounds of Philox for a vector of counters. */
+/** Do ten rounds of Philox for a vector of counters. */
 INLINE void philox_vec(vec_t counters, const uint32_t key[2], vec_t words[4])
 {
     uint32_t key0 = key[0], key1 = key[1];

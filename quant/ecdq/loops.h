@@ -1,5 +1,5 @@
-/** Loops over elements that a compiler makes vectors of: included by each backend, compiled
- *  for its instructions, without contraction. */
+/** Loops over elements, of which compilers make vectors: each backend includes them, compiled for its
+ *  instructions, without contraction. */
 #pragma once
 
 #include "quant/ecdq/value.h"

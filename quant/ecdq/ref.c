@@ -1,4 +1,4 @@
-/* The oracle: dither element by element, and a block's symbols lane by lane. */
+/* The reference: dither element by element, and a block's symbols lane by lane. */
 #include "quant/ecdq/loops.h"
 
 static int ecdq_always(void)

@@ -5,17 +5,17 @@
 #include "quant/arithmetic/philox.h"
 #include "quant/ecdq/ecdq.h"
 
-/** The step of a row, which is not DEAD, in place of its scale. */
+/** The step of a row, which is not DEAD, to replace its scale. */
 TW_HD static inline uint16_t tw_ecdq_moved_row(uint16_t row, int32_t step)
 {
-    /* Quarters of an octave from the mean of the logarithms to the standard deviation, about, by class: the
-     * wider a row's elements are spread, the more. */
+    /* About how many quarters of an octave lie between the mean of the logarithms and the standard deviation,
+     * by class: the more a row's elements spread, the more. */
     static const uint8_t deviations[TW_LOSSLESS_CLASSES] = {0, 1, 1, 2, 3, 4, 4, 6};
     uint32_t scale = (uint32_t)row + deviations[row >> TW_LOSSLESS_CLASS_SHIFT] + (uint32_t)step;
     return (uint16_t)((scale & TW_LOSSLESS_SCALE_MASK) | (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
-/** An element's step, a normal number whatever is expected. */
+/** An element's step: a normal number, whatever is expected. */
 TW_HD static inline float tw_ecdq_step(uint16_t expected)
 {
     int32_t quarters = (expected & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
@@ -24,29 +24,29 @@ TW_HD static inline float tw_ecdq_step(uint16_t expected)
     return tw_float_of_bits((uint32_t)quarters << 21);
 }
 
-/** The dither of a message's element i, by itself. */
+/** The dither of a message's element i alone. */
 TW_HD static inline uint16_t tw_ecdq_half(const uint32_t key[2], uint32_t i)
 {
     tw_philox_words_t at = {{i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS}};
     tw_philox_words_t words = tw_philox(at, key[0], key[1]);
     uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS);
-    /* No index: so a GPU keeps them in registers. */
+    /* This is not an index, so that a GPU keeps the words in registers. */
     uint32_t low = k % 2 ? words.word[1] : words.word[0], high = k % 2 ? words.word[3] : words.word[2];
     return (uint16_t)((k / 2 ? high : low) >> 16 * (i / TW_ECDQ_COUNTERS % 2));
 }
 
-/** Between -1/2 and 1/2; exact. */
+/** The dither as a number between -1/2 and 1/2; exact. */
 TW_HD static inline float tw_ecdq_dither_of(uint16_t half)
 {
     return ((float)half + 0.5f) * 0x1p-16f - 0.5f;
 }
 
-/** The integer of an element, as a float; TW_ECDQ_RAW: it has none. */
+/** The integer of an element, as a float; TW_ECDQ_RAW: there is none. */
 TW_HD static inline float tw_ecdq_integer(float value, uint16_t expected, uint16_t half)
 {
     float x = value / tw_ecdq_step(expected) + tw_ecdq_dither_of(half);
     float size = tw_float_of_bits(tw_float_bits(x) & 0x7fffffff);
-    float rounded = (x + 0x1.8p23f) - 0x1.8p23f; /* to the nearest even: below 2^22 */
+    float rounded = (x + 0x1.8p23f) - 0x1.8p23f; /* round to the nearest even integer: x is below 2^22 */
     return size < (float)(TW_ECDQ_WIDE_MAX - 1) ? rounded : (float)TW_ECDQ_RAW;
 }
 
@@ -63,7 +63,7 @@ TW_HD static inline uint8_t tw_ecdq_symbol(int32_t integer, uint16_t expected)
     return (uint8_t)((uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 5 | symbol);
 }
 
-/** Frequencies of a class's symbols, and which of them are sent, from *first to before *end; 0: a block has
+/** Choose the frequencies of a class's symbols; those from *first to before *end are sent. 0: a block has
  *  none. */
 TW_HD static inline int tw_ecdq_choose_table(const uint32_t *counts, uint16_t *freq, uint32_t *first,
                                              uint32_t *end)

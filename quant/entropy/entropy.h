@@ -2,9 +2,8 @@
  *
  *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a
  *  vector or a warp takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane
- *  within a group of 32; decoding goes backward and takes them from the end. A symbol is one of 32, of which
- *  the last is the escape: what it stands for follows elsewhere. Frequencies sum to 1024; a symbol with none
- *  is escaped.
+ *  within a group of 32; decoding goes backward and takes them from the end. There are 32 symbols; the last
+ *  is the escape, whose value is written elsewhere. Frequencies sum to 1024; a symbol with none is escaped.
  *
  *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles
  *  as C11, C++17 and CUDA. */
@@ -19,7 +18,7 @@ TW_C_BEGIN
 
 #define TW_ENTROPY_LANES 32
 #define TW_ENTROPY_LANES_BYTES (TW_ENTROPY_LANES * 4)
-#define TW_ENTROPY_START 0x10000u /**< a lane at first; between elements it is never less */
+#define TW_ENTROPY_START 0x10000u /**< initial value of a lane, which is never less between elements */
 #define TW_ENTROPY_SYMBOLS 32
 #define TW_ENTROPY_ESCAPE 31
 #define TW_ENTROPY_FREQ_BITS 10
@@ -27,10 +26,10 @@ TW_C_BEGIN
 #define TW_ENTROPY_CHECK_FACTOR 0x9e3779b1u
 #define TW_ENTROPY_RAW 0xffffffffu /**< `sizes` of a block that is not coded */
 
-/** The entry of a block, before all blocks. */
+/** A block's entry; all entries are before all blocks. */
 typedef struct tw_entropy_entry {
     uint32_t sizes; /**< words | escapes << 16, or RAW */
-    uint32_t check; /**< the checksum: raw bits can be wrong without anything else being so */
+    uint32_t check; /**< checksum: raw bits can be wrong without any other sign */
 } tw_entropy_entry_t;
 
 #ifndef __cplusplus
@@ -38,23 +37,23 @@ _Static_assert(sizeof(tw_entropy_entry_t) == 8, "entries are part of the format"
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are written as they lie in memory");
 #endif
 
-/** Where the encoder of a block stands. An element takes at most one word and one escape. */
+/** The state of a block's encoder. An element takes at most one word and one escape. */
 typedef struct tw_entropy_writer {
     uint32_t lanes[TW_ENTROPY_LANES];
-    uint16_t *words, *escapes; /**< next ones; vectors write up to 16 words too many */
-    uint32_t check;            /**< of the values so far, where the codec counts them */
+    uint16_t *words, *escapes; /**< next ones; vectors may write up to 16 words more */
+    uint32_t check;            /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_writer_t;
 
-/** Where the decoder of a block stands: it goes backward. Up to 32 bytes behind `words` are read, never
+/** The state of a block's decoder, which goes backward. Up to 32 bytes behind `words` are read but not
  *  used. */
 typedef struct tw_entropy_reader {
     uint32_t lanes[TW_ENTROPY_LANES];
-    const uint8_t *words_begin, *words;     /**< bytes, as a message may lie at an odd address */
-    const uint8_t *escapes_begin, *escapes; /**< both end before the next one to read */
-    uint32_t check;                         /**< of the values so far, where the codec counts them */
+    const uint8_t *words_begin, *words; /**< pointers to bytes, as a message may begin at an odd address */
+    const uint8_t *escapes_begin, *escapes; /**< both point behind the next one to read */
+    uint32_t check;                         /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_reader_t;
 
-/** Every lane is back where it began, and nothing is left. */
+/** Whether every lane has its initial value again, and nothing is left. */
 static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
 {
     uint32_t differ = 0;
@@ -66,9 +65,9 @@ static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** Frequencies that are near to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each
- *  symbol of the mask `present`, 0 for others; 1024 together. The weights of symbols that are not present
- *  must be 0. */
+/** Choose frequencies close to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each
+ *  symbol of the mask `present`, 0 for others; 1024 in all. The weights of symbols that are not present must
+ *  be 0. */
 TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq)
 {
     uint64_t total = 0;
@@ -88,8 +87,8 @@ TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_
     freq[largest] = (uint16_t)(freq[largest] + left);
 }
 
-/** What encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1)
- *  / freq. */
+/** Make what encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; upper half: (2^32 - 1) /
+ *  freq. */
 TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table)
 {
     uint32_t escape = freq[TW_ENTROPY_ESCAPE], first_slot = 0;
@@ -102,7 +101,7 @@ TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t 
     }
 }
 
-/** What decoders look up, [FREQ_SUM]: freq | slot in symbol << 11 | symbol << 21. */
+/** Make what decoders look up, [FREQ_SUM]: freq | slot in symbol << 11 | symbol << 21. */
 TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t *table)
 {
     for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
@@ -114,7 +113,7 @@ TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t 
 
 /* ---- checksums ----------------------------------------------------------------------------------------- */
 
-/** A 16-bit value's share of a checksum. */
+/** The part of a checksum that a 16-bit value adds. */
 TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 {
     uint32_t term = value + ((uint32_t)i + 1) * TW_ENTROPY_CHECK_FACTOR;
@@ -138,14 +137,14 @@ TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }
 
-/** Put raw bits (at most 6) and a symbol's entry into a lane; a word leaves it first where it would grow
- *  beyond 32 bits. */
+/** Put raw bits (at most 6) and a symbol's entry into a lane; if it would exceed 32 bits, a word leaves it
+ *  first. */
 static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
                                        uint16_t **words)
 {
     uint32_t freq = (uint32_t)entry & 0x7ff;
     uint32_t full = lane >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= freq;
-    **words = (uint16_t)lane; /* no branch: nobody can foresee it */
+    **words = (uint16_t)lane; /* without a branch, as none could be predicted */
     *words += full;
     lane = (lane >> 16 * full) << raw_bits | raw;
     return tw_entropy_put(lane, entry);
@@ -160,10 +159,10 @@ static inline uint32_t tw_entropy_push_raw(uint32_t lane, uint32_t bits, uint32_
     return (lane >> 16 * full) << bits | raw;
 }
 
-/** Give a lane that has become too short the next word; 0 when there is none. */
+/** Give a lane that has become too short the next word; 0 if there is none. */
 static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const uint8_t *begin)
 {
-    uint32_t short_of = *lane < TW_ENTROPY_START; /* no branch on it, either */
+    uint32_t short_of = *lane < TW_ENTROPY_START; /* without a branch, either */
     uint16_t word;
     if ((size_t)(*words - begin) < 2 * short_of) {
         return 0;
@@ -174,7 +173,7 @@ static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const
     return 1;
 }
 
-/** Take the u16 before *at, which moves there; 0 when it stands at the beginning. */
+/** Take the u16 before *at, which then points to it; 0 at the beginning. */
 static inline int tw_entropy_pop(const uint8_t **at, const uint8_t *begin, uint16_t *value)
 {
     if (*at == begin) {

@@ -1,4 +1,4 @@
-/** The steps of a coder, one vector of lanes at a time. One of vec_*.h comes first: it defines
+/** The steps of a coder, for one vector of lanes at a time. One of vec_*.h must be included first: it defines
  *  WIDTH, vec_t, mask_t and the operations. */
 #pragma once
 
@@ -18,7 +18,7 @@ INLINE uint32_t total(vec_t x)
     return sum;
 }
 
-/** The share of the 16-bit values from index `at` on in a checksum. */
+/** The part of a checksum that 16-bit values from index `at` on add. */
 INLINE vec_t check_of(size_t at, vec_t values)
 {
     uint32_t steps[WIDTH];
@@ -31,7 +31,7 @@ INLINE vec_t check_of(size_t at, vec_t values)
     return vec_mul(term, term);
 }
 
-/** Words leave the lanes that are full. */
+/** Let words leave the lanes that are full. */
 INLINE vec_t spill(vec_t lanes, mask_t full, uint16_t **words)
 {
     *words = vec_store_words(*words, lanes, full);
@@ -62,13 +62,13 @@ INLINE vec_t take_symbol(vec_t lanes, vec_t entry)
                    vec_and(vec_shr(entry, 11), vec_set(0x3ff)));
 }
 
-/** The lanes that need a word. */
+/** Find the lanes that need a word. */
 INLINE mask_t wanting_of(vec_t lanes)
 {
     return mask_ge(vec_set(TW_ENTROPY_START - 1), lanes);
 }
 
-/** Words go into the lanes that want them, from *next on, which moves. */
+/** Give words to the lanes that want them, from *next on, which moves. */
 INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
 {
     vec_t word = vec_load_words(*next, wanting);
@@ -76,7 +76,7 @@ INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
     return vec_select(wanting, vec_or(vec_shl(lanes, 16), word), lanes);
 }
 
-/** Words go into all lanes that want them; 0 when there are too few. */
+/** Give words to all lanes that want them; 0 if there are too few. */
 INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
 {
     mask_t wanting[VECTORS];

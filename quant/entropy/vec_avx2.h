@@ -1,4 +1,4 @@
-/** The operations that coders are written in, on 8 elements, and on 16 of 16 bits. AVX2. */
+/** The operations in which coders are written, on 8 elements, and on 16 of 16 bits. AVX2. */
 #pragma once
 
 #include "quant/entropy/vec_loads.h"
@@ -15,7 +15,7 @@ static int vec_usable(void)
 
 #define WIDTH 8
 typedef __m256i vec_t;
-typedef __m256i mask_t; /* all ones or zeros */
+typedef __m256i mask_t; /* each element has all ones or all zeros */
 
 #define vec_set(x) _mm256_set1_epi32((int)(x))
 #define vec_add(a, b) _mm256_add_epi32(a, b)
@@ -33,11 +33,11 @@ typedef __m256i mask_t; /* all ones or zeros */
 #define vec_shlv(a, n) _mm256_sllv_epi32(a, n)
 #define vec_shrv(a, n) _mm256_srlv_epi32(a, n)
 #define vec_lookup32(table, index) vec_gather(table, index)
-#define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* the bits of the integer as a float */
+#define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* to a float, as bits */
 #define vec_select(mask, a, b) _mm256_blendv_epi8(b, a, mask)
 #define vec_zero_where(mask, a) _mm256_andnot_si256(mask, a)
 #define mask_ge(a, b) _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a)
-#define mask_less(a, b) _mm256_cmpgt_epi32(b, a) /* of numbers below 2^31 */
+#define mask_less(a, b) _mm256_cmpgt_epi32(b, a) /* for numbers below 2^31 */
 #define mask_sign(a) _mm256_srai_epi32(a, 31)
 #define mask_bits(mask) ((uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(mask)))
 
@@ -59,7 +59,7 @@ typedef __m256i vec16_t;
 #define vec16_load(at) _mm256_loadu_si256((const __m256i *)(at))
 #define vec16_store(at, a) _mm256_storeu_si256((__m256i *)(at), a)
 
-/** The low halves of 8 elements. */
+/** Take the low halves of 8 elements. */
 static inline __m128i vec_halves(__m256i a)
 {
     __m256i halves = _mm256_packus_epi32(_mm256_and_si256(a, vec_set(0xffff)), _mm256_setzero_si256());
@@ -83,7 +83,7 @@ static inline __m256i vec_gather(const uint32_t *table, __m256i index)
     return vec_load8_of(table, i);
 }
 
-/** The lower and upper halves of 64-bit entries. */
+/** Look up 64-bit entries, as lower and upper halves. */
 static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m256i *upper)
 {
     uint32_t i[WIDTH];
@@ -93,7 +93,7 @@ static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m2
     return _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
 }
 
-/** The lower and upper halves of products. */
+/** Multiply, giving lower and upper halves of products. */
 static inline __m256i vec_mul_wide(__m256i a, __m256i b, __m256i *upper)
 {
     __m256i even = _mm256_mul_epu32(a, b);
@@ -109,8 +109,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
     return upper;
 }
 
-/* Where each element goes when the chosen ones are moved together, and where it comes from when they are
- * moved apart: one byte for each. */
+/* For each mask: where each element goes when the chosen ones are moved together, and where it comes from
+ * when they are moved apart; one byte for each. */
 #define BIT(m, i) (((m) >> (i)) & 1)
 #define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
 #define TOGETHER(m, i) (BIT(m, i) ? (uint64_t)(i) << (8 * BELOW(m, i)) : 0)
@@ -123,8 +123,7 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
 
 static const uint64_t together[256] = {ROWS(TOGETHER)}, apart[256] = {ROWS(APART)};
 
-/** The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 16
- *  bytes. */
+/** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 16 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
 {
     uint32_t bits = mask_bits(mask);
@@ -132,7 +131,7 @@ static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
     return at + __builtin_popcount(bits);
 }
 
-/** The inverse: words into the chosen elements, anything elsewhere. Reads 16 bytes. */
+/** Load words into the chosen elements; the others may get anything. Reads 16 bytes. */
 static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
 {
     return _mm256_permutevar8x32_epi32(vec_load16(at), vec_load8(&apart[mask_bits(mask)]));

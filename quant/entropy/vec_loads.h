@@ -1,10 +1,10 @@
-/** Elements of tables, loaded one by one: many processors take longer for a gather. AVX2. */
+/** Loads elements of tables one by one: on many processors a gather takes longer. AVX2. */
 #pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
 
-/** Four elements of 32 bits. */
+/** Load four elements of 32 bits. */
 static inline __m128i vec_load4(const uint32_t *table, const uint32_t *index)
 {
     __m128i a = _mm_unpacklo_epi32(_mm_loadu_si32(table + index[0]), _mm_loadu_si32(table + index[1]));
@@ -17,15 +17,15 @@ static inline __m256i vec_load8_of(const uint32_t *table, const uint32_t *index)
     return _mm256_set_m128i(vec_load4(table, index + 4), vec_load4(table, index));
 }
 
-/** Two elements of 64 bits. */
+/** Load two elements of 64 bits. */
 static inline __m128 vec_load2(const uint64_t *table, size_t a, size_t b)
 {
     __m128d low = _mm_load_sd((const double *)(table + a));
     return _mm_castpd_ps(_mm_loadh_pd(low, (const double *)(table + b)));
 }
 
-/** The lower and upper halves of four elements in each half of the vectors, from the first two and the last
- *  two. */
+/** Split four 64-bit elements, in each half of the vectors two from the first and two from the last, into
+ *  lower and upper halves. */
 static inline __m256 vec_load2_2(const uint64_t *table, const uint32_t *index)
 {
     return _mm256_set_m128(vec_load2(table, index[4], index[5]), vec_load2(table, index[0], index[1]));

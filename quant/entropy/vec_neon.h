@@ -1,5 +1,5 @@
-/** The operations that coders are written in, on 4 elements, and on 8 of 16 bits. NEON, which every aarch64
- *  has; its compilers know operators of vectors. */
+/** The operations in which coders are written, on 4 elements, and on 8 of 16 bits. NEON, which every aarch64
+ *  has; compilers know operators of its vectors. */
 #pragma once
 
 #include <arm_neon.h>
@@ -18,7 +18,7 @@ static int vec_usable(void)
 
 #define WIDTH 4
 typedef uint32x4_t vec_t;
-typedef uint32x4_t mask_t; /* all ones or zeros */
+typedef uint32x4_t mask_t; /* each element has all ones or all zeros */
 
 #define vec_set(x) vdupq_n_u32((uint32_t)(x))
 #define vec_add(a, b) ((a) + (b))
@@ -36,7 +36,7 @@ typedef uint32x4_t mask_t; /* all ones or zeros */
 #define vec_shlv(a, n) vshlq_u32(a, (int32x4_t)(n))
 #define vec_shrv(a, n) vshlq_u32(a, -(int32x4_t)(n))
 #define vec_lookup32(table, index) vec_gather(table, index)
-#define vec_float(a) ((vec_t)vcvtq_f32_s32((int32x4_t)(a))) /* the bits of the integer as a float */
+#define vec_float(a) ((vec_t)vcvtq_f32_s32((int32x4_t)(a))) /* to a float, as bits */
 #define vec_select(mask, a, b) vbslq_u32(mask, a, b)
 #define vec_zero_where(mask, a) vbicq_u32(a, mask)
 #define mask_ge(a, b) vcgeq_u32(a, b)
@@ -64,7 +64,7 @@ static inline uint32_t mask_bits(mask_t mask)
     return vaddvq_u32(mask & bits);
 }
 
-/** at: anywhere. */
+/** Load from any address. */
 static inline vec_t vec_load16(const void *at)
 {
     uint16x4_t halves;
@@ -99,7 +99,7 @@ static inline vec_t vec_gather(const uint32_t *table, vec_t index)
     return vld1q_lane_u32(table + index[3], found, 3);
 }
 
-/** The lower and upper halves of 64-bit entries. */
+/** Look up 64-bit entries, as lower and upper halves. */
 static inline vec_t vec_gather_pair(const uint64_t *table, vec_t index, vec_t *upper)
 {
     uint64x2_t a = vld1q_dup_u64(table + index[0]), b = vld1q_dup_u64(table + index[2]);
@@ -109,7 +109,7 @@ static inline vec_t vec_gather_pair(const uint64_t *table, vec_t index, vec_t *u
     return vuzp1q_u32((vec_t)a, (vec_t)b);
 }
 
-/** The lower and upper halves of products. */
+/** Multiply, giving lower and upper halves of products. */
 static inline vec_t vec_mul_wide(vec_t a, vec_t b, vec_t *upper)
 {
     const vec_t low = (vec_t)vmull_u32(vget_low_u32(a), vget_low_u32(b)), high = (vec_t)vmull_high_u32(a, b);
@@ -124,8 +124,8 @@ static inline vec_t vec_mul_high(vec_t a, vec_t b)
     return upper;
 }
 
-/* Of each mask of 4 elements: where the bytes come from when the low halves of the chosen ones are moved
- * together, and when words are moved apart to them. 0xff: nowhere. */
+/* For each mask of 4 elements: from where bytes come when the low halves of the chosen ones are moved
+ * together, and when words are moved apart to them. 0xff: from nowhere. */
 #define HALF(i) 2 * (i), 2 * (i) + 1
 #define NONE 0xff, 0xff
 static const uint8_t together[16][8] = {
@@ -149,8 +149,7 @@ static const uint8_t apart[16][8] = {
     {NONE, HALF(0), HALF(1), HALF(2)}, {HALF(0), HALF(1), HALF(2), HALF(3)},
 };
 
-/** The low halves of the chosen elements, one after the other; returns where the next ones go. Writes 8
- *  bytes. */
+/** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 8 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, vec_t a, mask_t mask)
 {
     const uint32_t bits = mask_bits(mask);
@@ -158,7 +157,7 @@ static inline uint16_t *vec_store_words(uint16_t *at, vec_t a, mask_t mask)
     return at + __builtin_popcount(bits);
 }
 
-/** The inverse: words into the chosen elements, 0 elsewhere. Reads 8 bytes. */
+/** Load words into the chosen elements; the others become 0. Reads 8 bytes. */
 static inline vec_t vec_load_words(const uint8_t *at, mask_t mask)
 {
     return vmovl_u16(vreinterpret_u16_u8(vtbl1_u8(vld1_u8(at), vld1_u8(apart[mask_bits(mask)]))));

@@ -1,4 +1,4 @@
-/* AdamW on the host: a step of some elements, which stay in the cache until their change is encoded. */
+/* AdamW on the host: it steps some elements, which stay in the cache until their change is encoded. */
 #include "quant/arithmetic/adamw.h"
 #include "quant/arithmetic/block.h"
 #include "quant/backend.h"
@@ -17,7 +17,7 @@ static void step_elems(const tw_adamw_factors_t *factors, const tw_quant_adamw_t
     }
 }
 
-/** The step alone. */
+/** Do the step alone. */
 static void update_segment(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                            const tw_quant_adamw_segment_t *segment)
 {

@@ -4,7 +4,7 @@
 #include "quant/host/convert_avx2.h"
 #include "quant/host/simd_avx2.h"
 
-/* Found once, when the program is loaded: every conversion asks, and CPUID may take microseconds under a
+/* Found once, when the program is loaded: every conversion reads it, and CPUID may take microseconds under a
  * hypervisor. */
 static int usable;
 

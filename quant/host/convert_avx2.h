@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** Does this machine have AVX2 and F16C? */
+/** Whether this machine has AVX2 and F16C. */
 #ifdef __x86_64__
 int tw_convert_avx2_usable(void);
 #else

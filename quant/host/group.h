@@ -1,11 +1,11 @@
-/** The fast host codec: the codec over groups of 32 elements, which fill the registers of one instruction
- *  set. avx2.c and avx512.c each include their group_<isa>.h, which defines a group and what is done to one,
- *  then group_decode.h and group_reduce.h, which includes group_encode.h. Private to the folder.
+/** The fast host codec, in groups of 32 elements, which are held in registers. avx2.c and avx512.c each
+ *  include their group_<isa>.h, which defines a group and its operations, then group_decode.h and
+ *  group_reduce.h, which includes group_encode.h. Private to the folder.
  *
- *  A block is read twice, the second time from the first-level cache: once for its largest magnitude, once
- *  for its codes. What has to be computed before the magnitude is known (rotation, differences, sums) is kept
- *  in between as fp32 in a scratch of one block. Elements beyond the last whole group of a segment, and
- *  blocks whose scale is so large that a result may overflow, are done one by one. */
+ *  A block is read twice: once for its largest magnitude, and once, from the first-level cache, for its
+ *  codes. Values that are computed before the magnitude is known (rotation, differences, sums) are kept as
+ *  fp32 in a scratch of one block. Elements beyond the last whole group of a segment, and blocks whose scale
+ *  is so large that a result may overflow, are done one by one. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
@@ -13,10 +13,10 @@
 
 #define GROUP TW_QUANT_HADAMARD_ELEMS
 
-/** How far ahead of their use arrays are fetched: the processor's own fetching stops at the end of a page. */
+/** How far ahead arrays are prefetched: the processor's own prefetching stops at the end of a page. */
 #define AHEAD_ELEMS ((size_t)2048)
 
-/** Ask for the memory of a group, which need not be there. */
+/** Prefetch a group, whose memory need not exist. */
 INLINE void group_fetch(tw_type_t type, const void *src, size_t i)
 {
     const char *at = (const char *)src + i * (type == TW_TYPE_FP32 ? 4 : 2);

@@ -1,5 +1,5 @@
-/** Groups of 32 floats in four AVX2 registers: what group.h builds the codec from. For files compiled with
- *  -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar
+/** Groups of 32 floats in four AVX2 registers: the codec of group.h is built from these. For files compiled
+ *  with -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar
  *  counterpart. */
 #pragma once
 
@@ -35,14 +35,14 @@ INLINE group_t group_mul(group_t g, float factor)
     return g;
 }
 
-/** One butterfly stage inside a register: `other` holds the partner of each lane. a * (+-1) + b is exact in
- *  the product, so the fused operation rounds like the sum or difference alone. */
+/** One butterfly stage inside a register: `other` holds the partner of each lane. The product of a * (+-1) +
+ *  b is exact, so the fused operation rounds like the sum or difference alone. */
 INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
 {
     return _mm256_fmadd_ps(x, signs, other);
 }
 
-/** As tw_block_hadamard32. */
+/** The same as tw_block_hadamard32. */
 INLINE group_t group_rotate(group_t g)
 {
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
@@ -64,7 +64,7 @@ INLINE group_t group_rotate(group_t g)
 /* ---- largest magnitude --------------------------------------------------------------------------------- */
 
 typedef struct {
-    __m256i bits; /* of fp32 magnitudes */
+    __m256i bits; /* bits of fp32 magnitudes */
 } amax_t;
 
 INLINE amax_t amax_zero(void)
@@ -103,14 +103,14 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
     }
     m0 = _mm256_max_epu16(m0, m1);
     __m128i m = _mm_max_epu16(_mm256_castsi256_si128(m0), _mm256_extracti128_si256(m0, 1));
-    /* The instruction finds a minimum: of the complement. */
+    /* the instruction finds a minimum, so it gets the complement */
     __m128i least = _mm_minpos_epu16(_mm_xor_si128(m, _mm_set1_epi16(-1)));
     return (uint16_t)~_mm_cvtsi128_si32(least);
 }
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** 32 integers in order, a byte each. */
+/** Store 32 integers in order, as bytes, nibbles or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 {
     __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
@@ -133,7 +133,8 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
-/** As tw_block_fp8_nearest. No saturation: |v| is below 464 * 512 by the choice of the scale. */
+/** The same as tw_block_fp8_nearest. It need not saturate: by the choice of the scale |v| is below 464 *
+ *  512. */
 INLINE __m256i fp8_nearest(__m256 v)
 {
     const __m256i normal = _mm256_set1_epi32((int)TW_BLOCK_FP8_NORMAL), half = _mm256_set1_epi32(0x7ffff);
@@ -147,7 +148,7 @@ INLINE __m256i fp8_nearest(__m256 v)
     return _mm256_sub_epi32(code, _mm256_and_si256(_mm256_castps_si256(negative), _mm256_set1_epi32(128)));
 }
 
-/** As tw_block_fp8_value. */
+/** The same as tw_block_fp8_value. */
 INLINE __m256 fp8_value(__m256i code)
 {
     __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
@@ -157,7 +158,7 @@ INLINE __m256 fp8_value(__m256i code)
     return _mm256_or_ps(value, _mm256_and_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(-0.0f)));
 }
 
-/** Round y * inverse to nearest even. No clamp but for 2 bits: |y * inverse| < qmax + 0.5 by the choice of
+/** Round y * inverse to nearest even. Only 2 bits are clamped: |y * inverse| < qmax + 0.5 by the choice of
  *  the scale. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
@@ -173,7 +174,7 @@ INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8
     codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
-/** Stochastically, as tw_block_round_stochastic, with 32 random words. */
+/** Round stochastically, as tw_block_round_stochastic does, with 32 random words. */
 INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inverse, const uint32_t *words,
                                       uint8_t *codes)
 {
@@ -204,10 +205,10 @@ INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
     return (decoder_t){_mm256_set1_ps(scale)};
 }
 
-/** 32 codes times the scale, not clamped. */
+/** Multiply 32 codes by the scale, without a clamp. */
 INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
-    /* Brings nibble i of a word, or pair i or 8 + i of its bits, to the top of lane i. */
+    /* These bring nibble i of a word, or pair i or 8 + i of its bits, to the top of lane i. */
     const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
     const __m256i low = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16),
                   high = _mm256_setr_epi32(14, 12, 10, 8, 6, 4, 2, 0);
@@ -235,7 +236,7 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 /* ---- random words -------------------------------------------------------------------------------------- */
 
-#define RANDOM_QUADS 8 /* per call of random_quads */
+#define RANDOM_QUADS 8 /* quads per call of random_quads */
 
 /* Four counters, one in the low half of each 64-bit lane; high halves hold anything. */
 typedef struct {
@@ -252,7 +253,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
                          _mm256_xor_si256(_mm256_srli_epi64(p0, 32), x3), p0}};
 }
 
-/** The words of counters in lanes 0, 2, 1, 3. */
+/** Store the words of the counters in lanes 0, 2, 1, 3. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m256i w01 = _mm256_blend_epi32(x.c[0], _mm256_slli_epi64(x.c[1], 32), 0xaa);
@@ -261,7 +262,7 @@ INLINE void philox_store(counters_t x, uint32_t *words)
     _mm256_storeu_si256((__m256i *)(words + 8), _mm256_unpackhi_epi64(w01, w23));
 }
 
-/** Words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad. */
+/** Make the words of RANDOM_QUADS quads from `quad` on, like tw_philox_quad. */
 INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);

@@ -3,7 +3,7 @@
 
 #include "quant/host/group.h"
 
-/** Store, or apply: add to what is there and round. fp32 has no range to saturate at. */
+/** Store a group, or apply it: add it to what is there and round. fp32 needs no saturation. */
 INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g)
 {
     if (!apply) {
@@ -18,7 +18,7 @@ INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g
     }
 }
 
-/** Elements [i, n) of a block, one by one: `i` is at a whole group. */
+/** Decode elements [i, n) of a block one by one; `i` is at a whole group. */
 static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int apply, const uint8_t *codes,
                           float scale, void *dst, size_t first, size_t i, size_t n)
 {
@@ -68,7 +68,7 @@ INLINE int decode_kind(tw_quant_kind_t kind, tw_type_t type, int hadamard, int a
     return FOR_TYPE(type, decode_apply, kind, 0, apply, codes, scale, dst, first, n);
 }
 
-/** No result overflows or is a NaN, nor too small for the instructions. */
+/** Whether no result overflows, is a NaN, or is too small for the fast instructions. */
 INLINE int decodes_fast(const tw_quant_codec_t *codec, tw_type_t type, float scale)
 {
     uint32_t magnitude = tw_float_abs_bits(scale);

@@ -1,15 +1,14 @@
 /** Encoding over groups: see group.h.
  *
- *  Blocks go through in batches of up to 8 that stay within the first-level cache and within a frame: first
- *  the largest magnitude of each, then all scales at once (the divisions of one block would be waited for),
- *  then the codes. */
+ *  Blocks are encoded in batches of up to 8 that fit in the first-level cache and are in one frame: first the
+ *  largest magnitude of each, then all scales at once (so that divisions overlap), then the codes. */
 #pragma once
 
 #include "quant/host/group.h"
 
 #define BATCH_ELEMS 2048
 
-/** Values and random words of a batch, and codes of a block. */
+/** Scratch: values and random words of a batch, and codes of a block. */
 typedef struct {
     float y[TW_QUANT_BLOCK_MAX] __attribute__((aligned(64)));
     uint32_t words[TW_QUANT_BLOCK_MAX + 8 * RANDOM_QUADS] __attribute__((aligned(64)));
@@ -25,12 +24,13 @@ typedef struct {
     uint32_t step, tensor;
 } encoder_t;
 
-/** Up to 8 blocks, from block b on; block j's values are at src[first + j * block], or in the scratch. */
+/** A batch of up to 8 blocks, from block b on; block j's values are at src[first + j * block], or in the
+ *  scratch. */
 typedef struct {
     size_t b, n_blocks, first, n_elems;
-    uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits; 0 for blocks that are not there */
-    const void *src; /**< NULL: all is in the scratch; else only what is no whole group */
-    tw_type_t type;  /**< of src */
+    uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< as bits; 0 for blocks that do not exist */
+    const void *src; /**< NULL: all values are in the scratch; else only those after the last whole group */
+    tw_type_t type;  /**< type of src */
 } batch_t;
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static size_t batch_blocks(const tw_quant_codec_t *codec)
     return n;
 }
 
-/** The batch from block b on. */
+/** Make the batch from block b on. */
 static batch_t batch_at(const encoder_t *encoder, size_t b, size_t max_blocks)
 {
     size_t block = (size_t)encoder->codec->block, first = b * block, left = encoder->n_elems - first;
@@ -60,8 +60,8 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** Straight from the source. Prefetches the next batch's: the processor's own prefetching stops at the end of
- *  a page. */
+/** Quantize straight from the source, and prefetch the next batch: the processor's own prefetching stops at
+ *  the end of a page. */
 INLINE int quantize_groups(tw_type_t type, tw_quant_kind_t kind, const void *src, size_t first, size_t n,
                            float inverse, uint8_t *codes)
 {
@@ -96,7 +96,7 @@ INLINE int quantize_stochastic_groups(tw_quant_kind_t kind, const float *y, size
     return 0;
 }
 
-/** Random words of n elements from `elem` on; returns where the first one is. */
+/** Make random words of n elements from `elem` on; returns the address of the first one's. */
 static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, size_t n, uint32_t *words)
 {
     size_t skip = elem % 4;
@@ -106,13 +106,14 @@ static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, siz
     return words + skip;
 }
 
-/** Codes of the batch's block j. `words`: of the batch, NULL when rounding to nearest. */
+/** Make the codes of the batch's block j. `words`: the batch's random words, NULL when rounding to
+ *  nearest. */
 INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
                            const uint32_t *words, scratch_t *scratch, uint8_t *codes)
 {
     size_t block = (size_t)codec->block, n = elems_of_block(batch, j, block);
     size_t padded = whole_groups(n + GROUP - 1);
-    if (inverse == 0.0f) { /* all zero, or not finite */
+    if (inverse == 0.0f) { /* the block is all zeros, or not finite */
         memset(codes, 0, tw_layout_code_bytes(TW_CODE_BITS(codec->kind), n));
         return;
     }
@@ -174,8 +175,8 @@ INLINE uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_
     return amax_bits(amax);
 }
 
-/** Fill y with the source, or its difference to the base, rotated or not, and zeros up to a whole group.
- *  Returns the largest magnitude. */
+/** Fill y with the source, or with its difference from the base, rotated if the codec rotates, and with zeros
+ *  up to a whole group. Returns the largest magnitude. */
 INLINE uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_quant_segment_t *segment,
                             size_t first, size_t n, float *y)
 {
@@ -222,7 +223,7 @@ INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t 
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/** Largest magnitude of n elements, which may end up at y. */
+/** Find the largest magnitude of n elements, which may be put into y. */
 INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
                            size_t first, size_t n, float *y)
 {

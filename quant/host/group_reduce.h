@@ -3,10 +3,10 @@
 
 #include "quant/host/group_encode.h"
 
-/* Inputs that are added up in registers before y is touched. */
+/* How many inputs are added up in registers before y is accessed. */
 #define SUM_INPUTS 4
 
-/** The codes and scales of one block of some inputs. */
+/** Codes and scales of one block of several inputs. */
 typedef struct {
     const uint8_t *codes[SUM_INPUTS];
     float scale[SUM_INPUTS];
@@ -52,13 +52,13 @@ static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, fl
     }
 }
 
-/** Inputs k, k + 1, ... of one block, as many as can be taken at once; returns how many. */
+/** Sum inputs k, k + 1, ... of one block, as many as can be done at once; returns how many. */
 static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, size_t n_inputs, float *y,
                        size_t n)
 {
     size_t ordinary = 0;
     while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], kind, 0, TW_TYPE_FP32)) {
-        ordinary++; /* a NaN is not */
+        ordinary++; /* a NaN is not below */
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
@@ -73,7 +73,7 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
     return taken;
 }
 
-/** y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
+/** Compute y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
 static void group_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
                              size_t first, size_t n, float *y)
 {

@@ -1,4 +1,4 @@
-/* The segments of a call, one after another. */
+/* Handles the segments of a call, one after another. */
 #include "quant/host/host.h"
 
 static void count_nonfinite(tw_quant_t *quant, uint64_t blocks)

@@ -1,5 +1,5 @@
-/** Backends of host memory. Each one (ref.c, avx2.c, avx512.c) says what it does to one segment; host.c goes
- *  through the segments of a call.
+/** Backends of host memory. Each one (ref.c, avx2.c, avx512.c) handles one segment; host.c goes through the
+ *  segments of a call.
  *
  *  Order of reading: ref.c is the codec as a program, one element at a time; group.h begins the fast one.
  *  Private to the folder. */
@@ -7,7 +7,7 @@
 
 #include "quant/backend.h"
 
-/** One segment each, which may be empty. Encoding returns the number of non-finite blocks. */
+/** Functions for one segment each, which may be empty. Encoding returns the number of non-finite blocks. */
 typedef struct tw_quant_host {
     uint64_t (*encode)(const tw_quant_codec_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                        int delta);

@@ -5,14 +5,14 @@
 #include "quant/arithmetic/block.h"
 #include "quant/host/simd_avx2.h"
 
-/* Loops over registers must vanish, or the registers become memory. */
+/* Loops over registers must be unrolled, or the registers would be put into memory. */
 #define UNROLL _Pragma("GCC unroll 4")
 
 typedef struct {
     __m256 v[4];
 } group_t;
 
-/** 32 elements at src[i]. */
+/** Load 32 elements at src[i]. */
 INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
@@ -23,7 +23,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     return g;
 }
 
-/** As tw_float_store. */
+/** The same as tw_float_store. */
 INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     UNROLL
@@ -32,7 +32,7 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** As tw_float_store, for values that are no NaN. */
+/** The same as tw_float_store, for values other than NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -47,16 +47,16 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** Decoding is fast for scales beyond this, and for 0: for any. */
+/** Scales above this decode fast, and so does 0: here any scale does. */
 #define GROUP_SCALE_TINY_BITS 0u
 
-/** As tw_float_store, for values of blocks that decode fast. */
+/** The same as tw_float_store, for values of blocks that decode fast. */
 INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
     group_store_small(type, dst, i, g);
 }
 
-/** Is every magnitude below `max`? NaN is not. */
+/** Whether every magnitude is below `max`; a NaN is not. */
 INLINE int group_is_below(group_t g, float max)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_float_bits(max));
@@ -68,7 +68,7 @@ INLINE int group_is_below(group_t g, float max)
     return _mm256_movemask_epi8(_mm256_cmpgt_epi32(top, m)) == -1;
 }
 
-/** Finite values to within [-max, max]; infinities and NaN stay. */
+/** Limit finite values to [-max, max]; infinities and NaN stay. */
 INLINE group_t group_saturate(group_t g, float max)
 {
     const __m256 top = _mm256_set1_ps(max), bottom = _mm256_set1_ps(-max), sign = _mm256_set1_ps(-0.0f);
@@ -76,7 +76,8 @@ INLINE group_t group_saturate(group_t g, float max)
     UNROLL
     for (int r = 0; r < 4; r++) {
         __m256 is_infinite = _mm256_cmp_ps(_mm256_andnot_ps(sign, g.v[r]), infinity, _CMP_EQ_OQ);
-        __m256 inside = _mm256_max_ps(bottom, _mm256_min_ps(top, g.v[r])); /* NaN: the second operand */
+        /* for a NaN these give the second operand */
+        __m256 inside = _mm256_max_ps(bottom, _mm256_min_ps(top, g.v[r]));
         g.v[r] = _mm256_blendv_ps(inside, g.v[r], is_infinite);
     }
     return g;

@@ -7,14 +7,14 @@
 
 #include <immintrin.h>
 
-/* Loops over registers must vanish, or the registers become memory. */
+/* Loops over registers must be unrolled, or the registers would be put into memory. */
 #define UNROLL _Pragma("GCC unroll 4")
 
 typedef struct {
     __m512 v[2];
 } group_t;
 
-/** 32 elements at src[i]. */
+/** Load 32 elements at src[i]. */
 INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
 {
     group_t g;
@@ -32,7 +32,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     return g;
 }
 
-/** x rounded to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
+/** Round x to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
 INLINE __m512i bf16_round16(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
@@ -48,7 +48,7 @@ INLINE void bf16_store32(void *dst, size_t i, __m512i low, __m512i high)
     _mm512_storeu_si512((uint16_t *)dst + i, _mm512_permutex2var_epi16(low, upper_halves, high));
 }
 
-/** As tw_float_store, for values that are no NaN. */
+/** The same as tw_float_store, for values other than NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type == TW_TYPE_BF16) {
@@ -67,7 +67,7 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** As tw_float_store. */
+/** The same as tw_float_store. */
 INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -84,8 +84,8 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     bf16_store32(dst, i, rounded[0], rounded[1]);
 }
 
-/** Decoding is fast for scales beyond this, and for 0: no decoded value is a denormal then, which the bf16
- *  instruction would drop. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation
+/** Scales above this decode fast, and so does 0: no decoded value is a denormal then, which the bf16
+ *  instruction would flush. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation
  *  divides by less than 2^3. */
 #ifdef __AVX512BF16__
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
@@ -93,7 +93,7 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 #define GROUP_SCALE_TINY_BITS 0u
 #endif
 
-/** As tw_float_store, for values of blocks that decode fast. */
+/** The same as tw_float_store, for values of blocks that decode fast. */
 INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
 #ifdef __AVX512BF16__
@@ -105,7 +105,7 @@ INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
     group_store_small(type, dst, i, g);
 }
 
-/** Is every magnitude below `max`? NaN is not. */
+/** Whether every magnitude is below `max`; a NaN is not. */
 INLINE int group_is_below(group_t g, float max)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -114,7 +114,7 @@ INLINE int group_is_below(group_t g, float max)
     return _mm512_cmpge_epi32_mask(_mm512_max_epi32(m0, m1), _mm512_set1_epi32((int)tw_float_bits(max))) == 0;
 }
 
-/** Finite values to within [-max, max]; infinities and NaN stay. */
+/** Limit finite values to [-max, max]; infinities and NaN stay. */
 INLINE group_t group_saturate(group_t g, float max)
 {
     const __m512 top = _mm512_set1_ps(max), bottom = _mm512_set1_ps(-max);
@@ -122,7 +122,8 @@ INLINE group_t group_saturate(group_t g, float max)
     UNROLL
     for (int r = 0; r < 2; r++) {
         __mmask16 infinite = _mm512_cmp_ps_mask(_mm512_abs_ps(g.v[r]), infinity, _CMP_EQ_OQ);
-        __m512 inside = _mm512_max_ps(bottom, _mm512_min_ps(top, g.v[r])); /* NaN: the second operand */
+        /* for a NaN these give the second operand */
+        __m512 inside = _mm512_max_ps(bottom, _mm512_min_ps(top, g.v[r]));
         g.v[r] = _mm512_mask_mov_ps(inside, infinite, g.v[r]);
     }
     return g;

@@ -34,8 +34,8 @@ static int round_code(const tw_quant_codec_t *codec, const ref_random_t *random,
     return tw_block_round_stochastic(v, tw_block_uniform(word), tw_block_qmax(codec->kind));
 }
 
-/** Write block b of a segment that was zeroed, from its n values (rotated if the codec says so). Returns how
- *  many non-finite blocks that makes: 0 or 1. */
+/** Write block b of a zeroed segment, from its n values (rotated if the codec rotates). Returns the number of
+ *  non-finite blocks: 0 or 1. */
 static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *random, uint8_t *segment,
                           size_t b, const float *y, size_t n)
 {
@@ -57,7 +57,7 @@ static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *ran
     return 0;
 }
 
-/** Element e of an encoded segment, still rotated. */
+/** Decode element e of a segment, still rotated. */
 static float get_rotated(const tw_quant_codec_t *codec, const uint8_t *segment, size_t e)
 {
     size_t b = e / (size_t)codec->block;
@@ -66,7 +66,7 @@ static float get_rotated(const tw_quant_codec_t *codec, const uint8_t *segment, 
                                 e % (size_t)codec->block, scale);
 }
 
-/** Block b of n elements, decoded to fp32. */
+/** Decode block b of n elements to fp32. */
 static void get_block(const tw_quant_codec_t *codec, const uint8_t *segment, size_t b, size_t n, float *y)
 {
     float scale = tw_layout_scale_get(segment + tw_layout_scale_offset(codec, b), codec->scale);
@@ -120,7 +120,8 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
     }
 }
 
-/** factor * sum of the inputs' elements [first, first + n); `first` is a multiple of the Hadamard group. */
+/** Compute factor * the sum of the inputs' elements [first, first + n); `first` is a multiple of the Hadamard
+ *  group. */
 static void ref_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
                            size_t first, size_t n, int undo_rotation, float factor, float *y)
 {

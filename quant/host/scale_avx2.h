@@ -5,8 +5,8 @@
 
 #include <immintrin.h>
 
-/** Scales, as bits, of 8 blocks from the bits of their largest magnitudes, with NaN where that is beyond
- *  `limit`, and what to quantize with: the inverses, 0 for zero and NaN. As tw_block_scale and
+/** Make the scales of 8 blocks, as bits, from the bits of their largest magnitudes, NaN if that is beyond
+ *  `limit`; and the factors that quantize: the inverses, 0 for zero and NaN. The same as tw_block_scale and
  *  tw_block_inverse. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])

@@ -1,5 +1,5 @@
-/** Vectors of 8 floats to and from the plain types. For files compiled with -mavx2 -mf16c only; private to
- *  the folder. */
+/** Loads and stores of 8 floats from and to the plain types. For files compiled with -mavx2 -mf16c only;
+ *  private to the folder. */
 #pragma once
 
 #include "core/core.h"
@@ -9,20 +9,21 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/** FUNCTION(type, ...) with a constant type: FUNCTION is always inlined, so it is compiled for each. */
+/** Call FUNCTION(type, ...) with a constant type: FUNCTION is always inlined, so it is compiled once for
+ *  each. */
 #define FOR_TYPE(type, FUNCTION, ...)                               \
     ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
      : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
                               : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
 
-/** Has this machine F16C? Not every compiler's __builtin_cpu_supports knows it. */
+/** Whether this machine has F16C, for which not every compiler's __builtin_cpu_supports can ask. */
 static inline int cpu_has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/** 8 elements at src[i]. */
+/** Load 8 elements at src[i]. */
 static inline __m256 load8(tw_type_t type, const void *src, size_t i)
 {
     if (type == TW_TYPE_FP32) {
@@ -35,7 +36,7 @@ static inline __m256 load8(tw_type_t type, const void *src, size_t i)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-/** Nearest even, in the high halves' place; wrong for NaN. */
+/** Round to bf16, nearest even, in the high halves' place; wrong for NaN. */
 static inline __m256i bf16_round8(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
@@ -53,14 +54,14 @@ static inline __m256i bf16_round8_any(__m256 x)
         _mm256_blendv_ps(_mm256_castsi256_ps(bf16_round8(x)), _mm256_castsi256_ps(quiet), is_nan));
 }
 
-/** 8 words below 2^16 to 8 half words. */
+/** Pack 8 words below 2^16 into 8 half words. */
 static inline __m128i pack8(__m256i words)
 {
     __m256i packed = _mm256_packus_epi32(words, words);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 }
 
-/** 8 elements to dst[i], as tw_float_store. */
+/** Store 8 elements to dst[i], as tw_float_store does. */
 static inline void store8(tw_type_t type, void *dst, size_t i, __m256 x)
 {
     if (type == TW_TYPE_FP32) {

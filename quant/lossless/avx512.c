@@ -5,7 +5,7 @@
 
 #define CLASS_ENTRIES (TW_LOSSLESS_PHASES * TW_ENTROPY_SYMBOLS)
 
-/* The classes' entries, cut in four: so that permutations of registers find them. */
+/* The classes' entries in four parts, so that permutations of registers can look them up. */
 typedef struct {
     const uint64_t *all;
     uint16_t quarters[TW_LOSSLESS_CLASSES][4][CLASS_ENTRIES];
@@ -25,7 +25,7 @@ static void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     }
 }
 
-/** table[places], of 128. */
+/** Look up table[places], in a table of 128. */
 INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
 {
     __m512i low =
@@ -35,7 +35,7 @@ INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
     return _mm512_mask_blend_epi16(high, low, up);
 }
 
-/** A group's entries. */
+/** Look up a group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {
@@ -51,7 +51,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
         }
         return;
     }
-    /* What unpack takes for the first vector, and for the second. */
+    /* which parts unpack takes for the first vector, and for the second */
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     places = _mm512_permutexvar_epi64(order, places);
     __mmask32 high = _mm512_test_epi16_mask(places, vec16_set(64));

@@ -1,4 +1,4 @@
-/* Lossless messages: codecs, and the public calls but for decoding. */
+/* Lossless messages: codecs, and all public calls but decoding. */
 #include "quant/lossless/value.h"
 
 static const tw_backend_t *const backends[] = {
@@ -74,7 +74,7 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* The place of the next bytes. */
+/* Where the next bytes go. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
@@ -86,8 +86,8 @@ static void lossless_put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/** Heads, tails and expectations of the next n elements that are coded. Heads stay where they are if they lie
- *  together. */
+/** Gather heads, tails and expectations of the next n coded elements. Contiguous heads stay where they
+ *  are. */
 static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, tw_lossless_walk_t *walk,
                                     size_t n)
 {
@@ -114,7 +114,7 @@ static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, 
     return direct ? direct : codec->heads;
 }
 
-/** The entry's word on the tails of a block whose heads are coded. */
+/** Choose the entry's word on the tails of a block whose heads are coded. */
 static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
 {
     if (!codec->tails_are.tailed) {
@@ -126,7 +126,7 @@ static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
                                               : TW_LOSSLESS_TAILS_RAW;
 }
 
-/** So many that are not 0, of tails that mostly are. */
+/** List the tails that are not 0, if most are. */
 static void put_listed(const tw_quant_lossless_t *codec, size_t n, target_t *target)
 {
     for (size_t i = 0; n; i++) {
@@ -156,7 +156,7 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
     }
 }
 
-/** The 7 bits of a block: the first of them where lanes begin, the others at `at`. */
+/** Store the 7 bits of a block: the first of them in the lanes' initial values, the others at `at`. */
 static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *lanes,
                      uint8_t *at)
 {
@@ -178,8 +178,8 @@ static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, si
     }
 }
 
-/** The words and escapes of a block whose lanes begin so, and what is said of its tails, which may not be
- *  worth coding. */
+/** Code the words and escapes of a block, from these initial lanes, and note what its entry says of its
+ *  tails, which may not be worth coding. */
 static void code_block(tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *tails,
                        tw_entropy_writer_t *writer)
 {
@@ -194,7 +194,7 @@ static void code_block(tw_quant_lossless_t *codec, const uint16_t *heads, size_t
     codec->backend->encode(&codec->model, heads, codec->expected, n, writer);
 }
 
-/** Encode a block and append it; 0 when it does not fit. */
+/** Encode a block and append it; 0 if it does not fit. */
 static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16_t *heads, size_t n,
                         tw_lossless_entry_t *entry, target_t *target)
 {
@@ -208,7 +208,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     pack_raw(codec, heads, n, writer.lanes, raw);
     entry->tails = tails_of_block(codec, n);
     const tw_entropy_writer_t begin_lanes = writer;
-    do { /* heads alone where both are too much */
+    do { /* code heads alone if both do not fit */
         writer = begin_lanes;
         code_block(codec, heads, n, &entry->tails, &writer);
         n_words = (size_t)(writer.words - codec->words);
@@ -238,7 +238,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     return 1;
 }
 
-/** The blocks behind the rest of the head; 0 when they take more than a plain message. */
+/** Append the blocks behind the rest of the head; 0 if they take more than a plain message. */
 static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
                          const tw_quant_lossless_segment_t *segments, uint8_t *head, target_t *target)
 {
@@ -266,7 +266,7 @@ static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
     return 1;
 }
 
-/** *head_bytes: what the header's checksum is over. */
+/** Append a coded message. *head_bytes: the bytes under the header's checksum. */
 static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                 target_t *target, uint32_t *head_bytes, int *coded)
@@ -292,7 +292,7 @@ uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at
     return at;
 }
 
-/** The message's last step: what of it is checked is in place. */
+/** Write the header, as a message's last step: all that it checks is in place. */
 static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
                          size_t checked_bytes, size_t bytes, uint8_t *dst)
 {

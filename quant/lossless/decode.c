@@ -1,4 +1,4 @@
-/* Lossless messages: decoding, of bytes that nobody vouches for. */
+/* Lossless messages: decoding, of untrusted bytes. */
 #include "quant/lossless/value.h"
 
 /* A decoding call. */
@@ -7,7 +7,7 @@ typedef struct {
     const tw_quant_message_args_t *args;
     tw_quant_sink_t sink;
     size_t n_elems;
-    const uint8_t *at, *end; /* of the message, what is left */
+    const uint8_t *at, *end; /* unread bytes of the message */
 } decoding_t;
 
 static tw_status_t fail_format(const char *what)
@@ -22,7 +22,7 @@ static size_t lossless_bytes_left(const decoding_t *decoding)
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** n elements of the decoded block, from index `from` on. */
+/** Sink n elements of the decoded block, from index `from` on. */
 static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_t *dst)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -39,8 +39,8 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** What is expected of the next n elements that are coded; where they all go, if bf16 goes to one place
- *  without rows of zeros between: then the walk moves on. */
+/** Find what is expected of the next n coded elements. Returns where they all go, if they are bf16 and go to
+ *  one place without rows of zeros between them: then the walk moves on. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;
@@ -65,7 +65,7 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at
     return together ? first : codec->heads;
 }
 
-/** The decoded block, and the rows of zeros before each of its elements, to where they belong. */
+/** Store the decoded block, and the rows of zeros before each of its elements, where they belong. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_lossless_run_t run;
@@ -80,7 +80,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     }
 }
 
-/** Tails of which only some are not 0; 0 for a list that no encoder writes. */
+/** Read tails of which only some are not 0; 0 for a list that no encoder writes. */
 static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *tails)
 {
     uint16_t listed[2];
@@ -95,7 +95,7 @@ static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *t
     return 1;
 }
 
-/** Tails that are not in lanes. */
+/** Read tails that are not in lanes. */
 static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, uint32_t how)
 {
     uint16_t *tails = decoding->codec->tails;
@@ -109,7 +109,7 @@ static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, u
     return 1;
 }
 
-/** Has the reader used up its bytes, with lanes in a state that an encoder begins with? */
+/** Whether the reader has used up its bytes, and the lanes have values with which an encoder begins. */
 static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
 {
     uint32_t differ = 0;
@@ -120,7 +120,7 @@ static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
     return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
 }
 
-/** The 7 bits: of the first elements out of the lanes. */
+/** Read the 7 bits; the first elements' are in the lanes. */
 static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
                        size_t n, uint16_t *heads)
 {
@@ -136,7 +136,7 @@ static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader
     codec->backend->unpack(at + in_first - in_lanes, n - n_first, heads + n_first);
 }
 
-/** Decode a block whose bytes are there and fit its checksum. */
+/** Decode a block whose bytes are there and match its checksum. */
 static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n,
                               const tw_lossless_entry_t *entry, uint16_t *heads)
 {
@@ -195,7 +195,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t 
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** What stands before the blocks; *entries is where theirs are. */
+/** Read what is before the blocks; *entries is where their entries are. */
 static tw_status_t lossless_read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -241,7 +241,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
             scatter_block(decoding, &walk, n);
         }
     }
-    scatter_block(decoding, &walk, 1); /* what is left are rows of zeros */
+    scatter_block(decoding, &walk, 1); /* only rows of zeros are left */
     return lossless_bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 

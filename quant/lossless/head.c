@@ -1,4 +1,4 @@
-/* What stands before the blocks: written, and read back without trust. */
+/* The head of a message, before the blocks: written, and read back without trust. */
 #include "quant/lossless/model.h"
 
 #define GROUP TW_LOSSLESS_GROUP
@@ -13,8 +13,8 @@ static size_t smaller(size_t a, size_t b)
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
-/** A list's values as they are sent, in the codec's list; *k: the low bits that go as they are, as many as
- *  the mean has, or one less. Returns the bits that they take. */
+/** Put a list's values into the codec's list, in the form in which they are sent. *k: how many low bits are
+ *  sent as they are: as many as the mean has, or one less. Returns the bits of the list. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
                      uint32_t shift, uint32_t *k)
 {
@@ -34,11 +34,11 @@ size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *va
     return fold(codec, values, n, centre, shift, &k) + TW_LOSSLESS_LIST_K_BITS;
 }
 
-/* The place to write to, and whether all of it fitted so far. */
+/* Where to write, and whether everything has fitted so far. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
-    uint64_t bits; /* not yet written, */
+    uint64_t bits; /* bits that are not yet written, */
     uint32_t n_bits;
     int fits;
 } target_t;
@@ -63,7 +63,7 @@ static void put_number(target_t *target, uint32_t number)
     }
 }
 
-/** n <= 32 bits, the lowest first. */
+/** Write n <= 32 bits, the lowest first. */
 static void put_bits(target_t *target, uint32_t bits, uint32_t n)
 {
     target->bits |= (uint64_t)bits << target->n_bits;
@@ -76,7 +76,7 @@ static void put_bits(target_t *target, uint32_t bits, uint32_t n)
     }
 }
 
-/** The bits that are left, in whole bytes. */
+/** Write the remaining bits, in whole bytes. */
 static void end_bits(target_t *target)
 {
     uint32_t word = (uint32_t)target->bits;
@@ -145,7 +145,7 @@ static void put_piece(target_t *target, const tw_lossless_piece_t *piece)
     head_put(target, &piece->scale, sizeof(piece->scale));
 }
 
-/** Scales and classes of a piece. */
+/** Write scales and classes of a piece. */
 static void put_scales(const tw_quant_lossless_t *codec, target_t *target, const tw_lossless_piece_t *piece,
                        const uint16_t *rows, const int16_t *columns)
 {
@@ -206,15 +206,15 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-/* Bytes not yet read, and whether something was wrong with those that were. */
+/* Unread bytes, and whether anything was wrong with those that were read. */
 typedef struct {
     const uint8_t *at, *end;
-    uint64_t bits; /* taken from there, not yet used, */
+    uint64_t bits; /* bits that were taken from there, but not yet used, */
     uint32_t n_bits;
     int bad;
 } source_t;
 
-/** The next bytes, or zeros where they are missing. */
+/** Take the next bytes, or zeros if they are missing. */
 static void head_take(source_t *source, void *data, size_t bytes)
 {
     source->bad = source->bad || bytes > (size_t)(source->end - source->at);
@@ -242,7 +242,7 @@ static uint32_t head_take_number(source_t *source)
     return source->bad ? 0 : (uint32_t)number;
 }
 
-/** At least 32 bits, or as many as there are. */
+/** Look at 32 bits or more, or as many as there are. */
 static void look_ahead(source_t *source)
 {
     while (source->n_bits <= 56 && source->at < source->end) {
@@ -264,7 +264,7 @@ static uint32_t take_bits(source_t *source, uint32_t n)
     return bits;
 }
 
-/** Ones before a zero, which is taken, too; or LONG_AFTER. */
+/** Count the ones before a zero, which is taken, too; or returns LONG_AFTER. */
 static uint32_t take_ones(source_t *source)
 {
     look_ahead(source);
@@ -273,7 +273,7 @@ static uint32_t take_ones(source_t *source)
     return ones;
 }
 
-/** Bytes of which no bit has been used go back. */
+/** Give back bytes of which no bit has been used. */
 static void end_bits_in(source_t *source)
 {
     source->at -= source->n_bits / 8;
@@ -350,7 +350,7 @@ static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const 
     }
 }
 
-/** Are a piece's flags and numbers, but for its sizes, some that an encoder writes? */
+/** Whether an encoder writes such flags and numbers of a piece, apart from its sizes. */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
     if (piece->row_elems < TW_LOSSLESS_ROW_MIN) {
@@ -376,7 +376,7 @@ static void take_piece(source_t *source, tw_lossless_piece_t *piece)
     source->bad = source->bad || !is_piece(piece);
 }
 
-/** The pieces, which have n_elems together; counts rows and columns and makes room for them. */
+/** Read the pieces, which together have n_elems; count rows and columns, and make room for them. */
 static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, size_t n_elems)
 {
     tw_lossless_shape_t *shape = &codec->shape;
@@ -439,7 +439,7 @@ static void take_scales(const tw_quant_lossless_t *codec, source_t *source, cons
     }
 }
 
-/** The elements that are coded, and their classes. */
+/** Find the coded elements, and their classes. */
 static void find_live(tw_quant_lossless_t *codec)
 {
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 0, 0);

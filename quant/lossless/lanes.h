@@ -1,5 +1,5 @@
-/** A block, one vector of 32-bit elements at a time: the same steps as ref.c. One of entropy/vec_*.h
- *  comes first. What is left after whole groups of 32 is ref.c's. */
+/** Codes a block, one vector of 32-bit elements at a time, in the steps of ref.c. One of entropy/vec_*.h must
+ *  be included first. Elements after the last whole group of 32 are left to ref.c. */
 #pragma once
 
 #include "quant/entropy/lanes.h"
@@ -46,8 +46,8 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
     tw_lossless_ref.encode(model, heads + whole, expected + whole, n - whole, writer);
 }
 
-/** The escaped elements of a group, of which these bits count; highest lane first. 0 when there are none
- *  left. */
+/** Read the escaped elements of a group, of which the mask `bits` counts, from the highest lane down. 0 when
+ *  no escapes are left. */
 static int take_escapes(uint16_t *values, uint32_t escapes, uint16_t bits, tw_entropy_reader_t *reader)
 {
     while (escapes) {
@@ -103,7 +103,7 @@ static int lanes_decode(const tw_lossless_model_t *model, const uint16_t *expect
 
 /* ---- tails in lanes ------------------------------------------------------------------------------------ */
 
-/** The contexts of a group of heads, moved down by `down` bits to the 9 that count. */
+/** Find the contexts of a group of heads, shifted right by `down` to the 9 bits that count. */
 INLINE void tail_contexts(const uint16_t *heads, int down, const uint16_t *expected, uint32_t first,
                           uint16_t *contexts)
 {
@@ -116,7 +116,8 @@ INLINE void tail_contexts(const uint16_t *heads, int down, const uint16_t *expec
     }
 }
 
-/** Symbols of tails: 16 bits and a one behind them, of which the lowest is found as a float's exponent. */
+/** Find the symbols of tails: 16 bits with a one above them, whose lowest set bit a float's exponent
+ *  tells. */
 INLINE vec_t tail_symbols(vec_t tails)
 {
     vec_t ended = vec_or(tails, vec_set(0x10000));

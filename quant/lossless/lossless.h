@@ -77,7 +77,7 @@ TW_C_BEGIN
 #define TW_LOSSLESS_VERSION 2
 #define TW_LOSSLESS_PLAIN 0
 #define TW_LOSSLESS_CODED 1
-#define TW_LOSSLESS_TAILED 2 /**< coded, of fp32, and not all tails are as they were */
+#define TW_LOSSLESS_TAILED 2 /**< coded, of fp32, with some tails not sent as they are */
 #define TW_LOSSLESS_ELEMS_MAX ((size_t)1 << 29)
 
 #define TW_LOSSLESS_HEAD_BYTES 6
@@ -87,30 +87,30 @@ TW_C_BEGIN
 #define TW_LOSSLESS_CONTEXTS (TW_LOSSLESS_CLASSES * TW_LOSSLESS_PHASES)
 #define TW_LOSSLESS_BINS 63
 #define TW_LOSSLESS_TABLE_BYTES (TW_LOSSLESS_BINS + 2)
-#define TW_LOSSLESS_ROW_MIN 32     /**< elements of a row, at least */
-#define TW_LOSSLESS_MATRIX_ROWS 16 /**< rows' lengths of a piece whose columns have scales, at least */
-#define TW_LOSSLESS_CODED_MIN 256  /**< elements of a message that is coded, at least */
+#define TW_LOSSLESS_ROW_MIN 32     /**< fewest elements of a row */
+#define TW_LOSSLESS_MATRIX_ROWS 16 /**< fewest whole rows of a piece whose columns have scales */
+#define TW_LOSSLESS_CODED_MIN 256  /**< fewest elements of a message that is coded */
 #define TW_LOSSLESS_SCALE_MAX 2047
 #define TW_LOSSLESS_GROUP 32
 #define TW_LOSSLESS_ZEROS_BIN 256
 #define TW_LOSSLESS_SAMPLE_BINS 264
-#define TW_LOSSLESS_RAW_BYTES 28 /**< 7 bits of 32 elements */
+#define TW_LOSSLESS_RAW_BYTES 28 /**< bytes of 32 elements' 7 bits */
 #define TW_LOSSLESS_TAIL_CONTEXTS 16
-#define TW_LOSSLESS_TAIL_SYMBOLS 17        /**< zeros at the end of 16 bits */
-#define TW_LOSSLESS_TAIL_OCTAVES 64        /**< that are told apart in a sample */
-#define TW_LOSSLESS_LISTED 128             /**< of so many tails one may be listed */
-#define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< `tails` of an entry, */
-#define TW_LOSSLESS_TAILS_RAW 0xffffffff   /**< or how many are listed */
-/* Elements of which some have their 7 bits in lanes: whole groups. */
+#define TW_LOSSLESS_TAIL_SYMBOLS 17        /**< counts of zeros at the end of 16 bits */
+#define TW_LOSSLESS_TAIL_OCTAVES 64        /**< octaves that are counted separately in a sample */
+#define TW_LOSSLESS_LISTED 128             /**< at most one of so many tails may be listed */
+#define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< value of `tails` of an entry, */
+#define TW_LOSSLESS_TAILS_RAW 0xffffffff   /**< or the number of tails that are listed */
+/* Elements that may have their 7 bits in lanes, in whole groups. */
 #define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
 #define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
 
-/* A row as the coder wants it: its scale, biased so that it is never negative with a column's added, and its
- * class. An element's expectation looks the same. */
+/* A row in the form that the coder needs: its scale, biased so that it is never negative with a column's
+ * added, and its class. An element's expectation has the same form. */
 #define TW_LOSSLESS_BIAS 4096
 #define TW_LOSSLESS_SCALE_MASK 0x1fff
 #define TW_LOSSLESS_CLASS_SHIFT 13
-#define TW_LOSSLESS_DEAD 0xffff /**< a row of zeros */
+#define TW_LOSSLESS_DEAD 0xffff /**< a row that is all zeros */
 
 typedef struct tw_lossless_header {
     uint8_t magic, version, type, form;
@@ -119,15 +119,15 @@ typedef struct tw_lossless_header {
 
 typedef struct tw_lossless_head {
     uint32_t bytes;
-    int8_t window; /**< in octaves */
+    int8_t window; /**< the window, in octaves */
     uint8_t own;   /**< mask of the classes that have tables of their own */
 } tw_lossless_head_t;
 
-#define TW_LOSSLESS_FLAG_SCALES 1  /**< of rows */
-#define TW_LOSSLESS_FLAG_CLASSES 2 /**< of rows */
+#define TW_LOSSLESS_FLAG_SCALES 1  /**< rows have scales of their own */
+#define TW_LOSSLESS_FLAG_CLASSES 2 /**< rows have classes of their own */
 #define TW_LOSSLESS_FLAG_COLUMNS 4
-#define TW_LOSSLESS_FLAG_ZEROS 8  /**< rows of zeros */
-#define TW_LOSSLESS_FLAG_FIRST 16 /**< does not begin with a row */
+#define TW_LOSSLESS_FLAG_ZEROS 8  /**< some rows are all zeros */
+#define TW_LOSSLESS_FLAG_FIRST 16 /**< it does not begin at a row's first element */
 #define TW_LOSSLESS_FLAGS 31
 #define TW_LOSSLESS_FLAG_BITS 5
 
@@ -137,7 +137,7 @@ typedef struct tw_lossless_piece {
     uint8_t row_class, flags;
 } tw_lossless_piece_t;
 
-/** What stands before the blocks for each of them; `tails` where the message is TAILED. */
+/** A block's entry, before the blocks; it has `tails` if the message is TAILED. */
 typedef struct tw_lossless_entry {
     uint32_t sizes, check, tails;
 } tw_lossless_entry_t;
@@ -146,73 +146,71 @@ typedef struct tw_lossless_entry {
 _Static_assert(sizeof(tw_lossless_header_t) == TW_QUANT_LOSSLESS_HEADER_BYTES, "part of the format");
 #endif
 
-/** A class's table as it is sent. */
+/** A class's table in the form that is sent. */
 typedef struct tw_lossless_table {
     uint8_t density[TW_LOSSLESS_BINS], zeros, escapes;
 } tw_lossless_table_t;
 
-/** A table of tails as it is sent. */
+/** A table of tails in the form that is sent. */
 typedef struct tw_lossless_tail_table {
     uint8_t density[TW_LOSSLESS_TAIL_SYMBOLS];
 } tw_lossless_tail_table_t;
 
 /** An encoder's choice for a message's tails. */
 typedef struct tw_lossless_tails {
-    int tailed;        /**< 0: they go as they are, and nothing else is said */
+    int tailed;        /**< 0: all tails are sent as they are, and nothing else is noted */
     uint32_t n_tables; /**< 0: none are coded */
     tw_lossless_tail_table_t tables[TW_LOSSLESS_TAIL_CONTEXTS];
 } tw_lossless_tails_t;
 
-/** The tables that a model was made from: a class whose table has not changed is not made again. */
+/** The tables from which a model was made: a class whose table has not changed is not made again. */
 typedef struct tw_lossless_made {
-    uint8_t classes; /**< mask of those that were made at all */
+    uint8_t classes; /**< mask of the classes that were ever made */
     tw_lossless_table_t of[TW_LOSSLESS_CLASSES];
 } tw_lossless_made_t;
 
-/** What the coders look up. Zeroed at first; what stands for classes that a message does not have is not
- *  read. */
+/** What the coders look up. Zeroed at first; entries of classes that a message lacks are not read. */
 typedef struct tw_lossless_model {
     tw_lossless_made_t encoder, decoder;
     uint64_t encode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_SYMBOLS];
     uint32_t decode[TW_LOSSLESS_CONTEXTS * TW_ENTROPY_FREQ_SUM];
-    /** of tails; the lowest contexts, up to this one, have the first table */
+    /** contexts of tails up to this one, the lowest, have the first table */
     uint32_t tail_first;
     uint64_t encode_tails[TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_SYMBOLS];
     uint32_t decode_tails[TW_LOSSLESS_TAIL_CONTEXTS * TW_ENTROPY_FREQ_SUM];
 } tw_lossless_model_t;
 
-/** What a message is about: pieces, and their rows and columns one after the other. Memory that grows with
- *  what is needed. */
+/** What a message has: pieces, and their rows and columns one after the other. Its memory grows as needed. */
 typedef struct tw_lossless_shape {
     tw_lossless_piece_t *pieces; /**< [n_pieces] */
-    uint16_t *rows;              /**< [n_rows] scale + BIAS | class << CLASS_SHIFT, or DEAD */
+    uint16_t *rows;              /**< [n_rows], scale + BIAS | class << CLASS_SHIFT, or DEAD */
     int16_t *columns;            /**< [n_columns], of pieces with the flag COLUMNS */
     size_t n_pieces, n_rows, n_columns;
     size_t n_live; /**< elements of rows that are not DEAD */
     size_t pieces_room, rows_room, columns_room;
 } tw_lossless_shape_t;
 
-/** Elements that lie together and have the same row. */
+/** Contiguous elements of the same row. */
 typedef struct tw_lossless_run {
-    const uint8_t *data; /**< the first one; NULL when the walk is not over data */
+    const uint8_t *data; /**< address of the first one; NULL when the walk is over the shape alone */
     size_t n;
     size_t row;             /**< index in `rows` */
-    uint16_t value;         /**< the row as the coder wants it, or DEAD */
-    const int16_t *columns; /**< of these elements; NULL: 0 */
+    uint16_t value;         /**< the row in the form that the coder needs, or DEAD */
+    const int16_t *columns; /**< scales of these elements' columns; NULL: 0 */
 } tw_lossless_run_t;
 
 /** A walk over all elements: over a shape, and the segments where they lie. Make it with
  *  tw_lossless_walk_begin. */
 typedef struct tw_lossless_walk {
     const tw_lossless_shape_t *shape;
-    const tw_quant_lossless_segment_t *segment; /**< NULL: there are none */
+    const tw_quant_lossless_segment_t *segment; /**< NULL: the walk has no segments */
     int encoding;
     size_t elem_bytes;
-    size_t piece, row, columns; /**< the indices of the piece, its current row and its first column */
+    size_t piece, row, columns; /**< the indices of the piece, of its current row and of its first column */
     size_t in_piece, in_row, in_segment;
 } tw_lossless_walk_t;
 
-/** A backend: loops over heads, and the coder. `n` is anything unless said otherwise. */
+/** A backend: loops over heads, and the coder. `n` may be any number unless stated. */
 typedef struct tw_lossless_backend {
     tw_backend_t is;
     /** Add the magnitudes of n <= 65536 heads to *sum and count those that are not 0 in *live. */
@@ -224,43 +222,43 @@ typedef struct tw_lossless_backend {
      *  are not 0; columns may be NULL. */
     void (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint64_t *sum,
                       uint64_t *live);
-    /** bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for what is coded as
-     *  0. */
+    /** Set bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for heads that are
+     *  coded as 0. */
     void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
-    /** A list's values as they are sent (tw_lossless_folded), which may lie where they do; returns their
-     *  sum. */
+    /** Make a list's values in the form that is sent (tw_lossless_folded), which may overwrite them; returns
+     *  their sum. */
     uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
-    /** Bits that they take with k low bits each. */
+    /** Count their bits with k low bits each. */
     uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);
-    /** expected[i] = value with columns[i], if not NULL, added to its scale. */
+    /** Set expected[i] = value, with columns[i], if not NULL, added to its scale. */
     void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);
-    /** A block's symbols: its n elements forward, or backward (0 when words or escapes run out; heads then
-     *  hold 9 bits). */
+    /** Code a block's symbols: its n elements forward; or backward, when it returns 0 if words or escapes run
+     *  out, and heads hold 9 bits. */
     void (*encode)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                    size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                   tw_entropy_reader_t *reader, uint16_t *heads);
-    /** The symbols and raw bits of n tails, forward, or backward: then heads hold 9 bits. */
+    /** Code the symbols and raw bits of n tails, forward; or backward, when heads hold 9 bits. */
     void (*encode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                          const uint16_t *tails, size_t n, tw_entropy_writer_t *writer);
     int (*decode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                         size_t n, tw_entropy_reader_t *reader, uint16_t *tails);
-    /** The 7 bits of n heads; writes up to 4 bytes too many. And into heads that hold 9 bits; reads up to 4
-     *  too many. */
+    /** Pack the 7 bits of n heads; writes up to 4 bytes more. Unpack them into heads that hold 9 bits; reads
+     *  up to 4 more. */
     void (*pack)(const uint16_t *heads, size_t n, uint8_t *raw);
     void (*unpack)(const uint8_t *raw, size_t n, uint16_t *heads);
-    /** Heads and, if not NULL, tails of n elements of a type that has tails. Tails are u16, for fp16 three
-     *  bits each. */
+    /** Split n elements of a type with tails into heads and, if not NULL, tails; and join them. Tails are
+     *  u16, for fp16 with three bits each. */
     void (*split)(tw_type_t type, const void *src, size_t n, uint16_t *heads, uint16_t *tails);
     void (*join)(tw_type_t type, const uint16_t *heads, const uint16_t *tails, size_t n, void *dst);
     /** Count those of n tails that are not 0. */
     size_t (*count)(const uint16_t *tails, size_t n);
-    /** The three bits of n tails of fp16 as they are sent, and back. */
+    /** Pack the three bits of n tails of fp16 into the form that is sent, and unpack them. */
     void (*pack_tails)(const uint16_t *tails, size_t n, uint8_t *planes);
     void (*unpack_tails)(const uint8_t *planes, size_t n, uint16_t *tails);
-    /** tw_entropy_decode_table of frequencies that are 1024 together. */
+    /** The same as tw_entropy_decode_table, for frequencies that sum to 1024. */
     void (*decode_table)(const uint16_t *freq, uint32_t *table);
-    /** tw_entropy_check over words of 16 bits, of which the first has this index. */
+    /** Sum tw_entropy_check over 16-bit words, of which the first has this index. */
     uint32_t (*check)(const uint8_t *words, size_t n, size_t first);
 } tw_lossless_backend_t;
 
@@ -275,21 +273,21 @@ struct tw_quant_lossless {
     const tw_lossless_backend_t *backend;
     tw_lossless_shape_t shape;
     tw_lossless_table_t tables[TW_LOSSLESS_CLASSES];
-    int window;           /**< by which all scales were moved, a multiple of 4 */
-    uint8_t classes, own; /**< masks of those that rows have, and of those with tables of their own */
+    int window;           /**< by how much all scales were moved, a multiple of 4 */
+    uint8_t classes, own; /**< masks: of the rows' classes, and of those with tables of their own */
     tw_lossless_tails_t tails_are;
     tw_lossless_model_t model;
-    int32_t *column_sums; /**< [column_room] scratch of scales.c */
+    int32_t *column_sums; /**< [column_room], scratch of scales.c */
     uint32_t *column_live;
     size_t column_room;
     /** [list_room] scratch of head.c and scales.c: of the rows of a piece, or of its columns */
     int16_t *list;
     size_t list_room;
-    /** Scratch of scales.c: what was counted of the sample, of each class every fourth element in an array of
-     *  its own, so that no count has to wait for the one before. */
+    /** Scratch of scales.c: counts of the sample. Each class has four arrays, for every fourth element, so
+     *  that no count waits for the one before. */
     uint32_t sample[TW_LOSSLESS_CLASSES][4][TW_LOSSLESS_SAMPLE_BINS];
     uint32_t tail_sample[TW_LOSSLESS_TAIL_OCTAVES][TW_LOSSLESS_TAIL_SYMBOLS];
-    /* A block. Vectors write up to 32 elements too many. */
+    /* A block. Vectors may write up to 32 elements more. */
     uint16_t expected[TW_LOSSLESS_BLOCK_ELEMS + 32], heads[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t tails[TW_LOSSLESS_BLOCK_ELEMS + 32];
     uint16_t words[2 * TW_LOSSLESS_BLOCK_ELEMS + 32], escapes[2 * TW_LOSSLESS_BLOCK_ELEMS];
@@ -304,24 +302,24 @@ tw_status_t tw_lossless_reserve(tw_lossless_shape_t *shape, size_t n_pieces, siz
 tw_status_t tw_lossless_reserve_list(tw_quant_lossless_t *codec, size_t n);
 void tw_lossless_shape_cleanup(tw_lossless_shape_t *shape);
 size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece);
-/** Pieces, rows and columns of a message of n elements, at most: others are refused. */
+/** Limits of pieces, rows and columns in a message of n elements: more are refused. */
 size_t tw_lossless_pieces_max(size_t n_elems);
 size_t tw_lossless_rows_max(size_t n_elems);
 size_t tw_lossless_columns_max(size_t n_elems);
-/** segments may be NULL, for a walk over the shape alone. */
+/** Begin a walk. segments NULL: a walk over the shape alone. */
 tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
                                           const tw_quant_lossless_segment_t *segments, int encoding,
                                           size_t elem_bytes);
-/** The next elements, at most `most` (> 0); 0 at the end. */
+/** Take the next elements, at most `most` (> 0); 0 at the end. */
 int tw_lossless_walk_next(tw_lossless_walk_t *walk, size_t most, tw_lossless_run_t *run);
-/** Past at most `most` elements of the walk's piece and segment, of any rows; returns their number, 0 at the
+/** Skip at most `most` elements of the walk's piece and segment, of any rows; returns their number, 0 at the
  *  end. */
 size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most);
 
 /* ---- scales.c ------------------------------------------------------------------------------------------ */
 
-/** Segments as pieces, into a shape that had others; those without rows that follow each other are one.
- *  TW_ERR_NO_MEMORY (logged). */
+/** Make pieces of segments, in a shape whose old ones are dropped; consecutive segments without rows become
+ *  one. TW_ERR_NO_MEMORY (logged). */
 #define TW_LOSSLESS_PIECE_UNKNOWN 0x80 /**< a flag of pieces without rows; not sent */
 tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
                                     size_t n_segments);
@@ -329,10 +327,11 @@ tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_l
  *  (logged). */
 tw_status_t tw_lossless_find_scales(tw_quant_lossless_t *codec, tw_type_t type,
                                     const tw_quant_lossless_segment_t *segments, size_t n_segments);
-/** And choose the window and the tables, and what becomes of tails. TW_ERR_NO_MEMORY (logged). */
+/** The same, and choose the window, the tables, and what is done with tails. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_analyse(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments);
-/** The heads of a run of an analysed type, in scratch if they do not lie in memory; n <= BLOCK_ELEMS. */
+/** Get the heads of a run of the analysed type; they are in scratch if they are not in memory. n <=
+ *  BLOCK_ELEMS. */
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n);
 
 /* ---- prepare.c ----------------------------------------------------------------------------------------- */
@@ -348,7 +347,7 @@ extern const tw_backends_t tw_lossless_backends;
 tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
                                    const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                    int encoding, size_t *n_elems);
-/** The same for encoding, and whether there is room for the bound. */
+/** The same for encoding; also check that there is room for the bound. */
 tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
                                      const void *dst, size_t dst_bytes, size_t *n_elems);
 
@@ -357,8 +356,8 @@ uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at
 
 /* ---- decode.c ------------------------------------------------------------------------------------------ */
 
-/** Compare a header with a call for src_bytes bytes and n_elems elements. TW_ERR_TRUNCATED, TW_ERR_FORMAT,
- *  TW_ERR_MISMATCH (logged). */
+/** Compare a header with a call that has src_bytes bytes and n_elems elements. TW_ERR_TRUNCATED,
+ *  TW_ERR_FORMAT, TW_ERR_MISMATCH (logged). */
 tw_status_t tw_lossless_check_header(const char *operation, const tw_lossless_header_t *header,
                                      size_t src_bytes, tw_type_t type, size_t n_elems);
 tw_status_t tw_lossless_decode(tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
@@ -366,31 +365,32 @@ tw_status_t tw_lossless_decode(tw_quant_lossless_t *codec, const tw_quant_messag
 
 /* ---- sink.c -------------------------------------------------------------------------------------------- */
 
-/** Bytes of an element where it goes. */
+/** Bytes of an element in the sink. */
 size_t tw_lossless_sink_bytes(tw_type_t type, tw_quant_sink_t sink);
 void tw_lossless_sink_values(tw_type_t type, tw_quant_sink_t sink, const void *values, size_t n,
                              uint8_t *dst);
-/** n zeros; they are added, too: -0 becomes 0. */
+/** Sink n zeros. Adding them turns -0 into 0. */
 void tw_lossless_sink_zeros(tw_type_t type, tw_quant_sink_t sink, size_t n, uint8_t *dst);
-/** n elements that lie in a message, which may be at an odd address. The codec's body is lost. */
+/** Sink n elements of a message, at any address. Overwrites the codec's body. */
 void tw_lossless_sink_plain(tw_quant_lossless_t *codec, tw_type_t type, tw_quant_sink_t sink,
                             const uint8_t *from, size_t n, uint8_t *dst);
-/** All elements of a call, likewise. */
+/** Sink all elements of a call, likewise. */
 void tw_lossless_sink_segments(tw_quant_lossless_t *codec, const tw_quant_message_args_t *args,
                                tw_quant_sink_t sink, const uint8_t *from);
 
 /* ---- head.c -------------------------------------------------------------------------------------------- */
 
-/** Bits that a list of scales, or classes, takes. Its values may be the codec's list, which is lost. */
+/** Count the bits of a list of scales, or classes. Its values may be in the codec's list, which is
+ *  overwritten. */
 size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *values, size_t n,
                              int32_t centre, uint32_t shift);
-/** Scales, or classes, of those of n rows that are not all zeros, in the codec's list; returns their
+/** Put the scales, or classes, of those of n rows that are not all zeros into the codec's list; returns their
  *  number. */
 size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *rows, size_t n, int classes);
-/** Write what stands before the entries, head.bytes not yet filled in; NULL when it does not fit. */
+/** Write the head, up to the entries; head.bytes is not yet filled in; NULL if it does not fit. */
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
-/** Read it from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes; of tails what
- *  tails_are.tailed says is there. TW_ERR_FORMAT (logged) or TW_ERR_NO_MEMORY; *taken: its bytes. */
+/** Read the head from `bytes` untrusted bytes, for n_elems elements: shape, tables, classes; and of tails if
+ *  tails_are.tailed. TW_ERR_FORMAT (logged) or TW_ERR_NO_MEMORY; *taken: its bytes. */
 tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
                                   size_t n_elems, size_t *taken);
 

@@ -1,7 +1,7 @@
 /** What is decided of scales, classes and tables, as arithmetic: the host's and the GPU's encoder share it,
- *  which is what makes their bytes equal. Compiles as C11, C++17 and CUDA.
+ *  so their bytes are equal. Compiles as C11, C++17 and CUDA.
  *
- *  A table says how dense a class's elements are by magnitude less expectation, in quarters of an octave:
+ *  A table has the density of a class's elements by magnitude less expectation, in quarters of an octave:
  *  byte k is for k - 3 above the bottom. A symbol covers two quarters, and which two depends on the
  *  expectation's phase. Quarters are not equally wide, as magnitudes are straight lines between powers of
  *  two: a symbol's weight is the sum of density times width. */
@@ -10,13 +10,13 @@
 #include "quant/lossless/tables.h"
 #include "quant/lossless/value.h"
 
-#define TW_LOSSLESS_LOOKED_AT 128   /**< rows of a piece that scales of columns are taken from */
-#define TW_LOSSLESS_TRIED_ON 32     /**< of them, to choose which scales to have */
-#define TW_LOSSLESS_SAMPLE_RUN 64   /**< elements of the sample that lie together */
-#define TW_LOSSLESS_SAMPLE_ODD 37   /**< so that runs are in other columns each time */
-#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< of a message, */
-#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< but so much at least */
-/** Bits that a table seems to save of the very sample it was made from, and does not of others. */
+#define TW_LOSSLESS_LOOKED_AT 128   /**< rows of a piece from which scales of columns are made */
+#define TW_LOSSLESS_TRIED_ON 32     /**< rows of these on which scales are tried, to choose */
+#define TW_LOSSLESS_SAMPLE_RUN 64   /**< consecutive elements of the sample */
+#define TW_LOSSLESS_SAMPLE_ODD 37   /**< so that runs begin in different columns */
+#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< share of a message in the sample, */
+#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< with at least so many elements */
+/** Bits that a table seems to save on the very sample from which it was made, but not on other elements. */
 #define TW_LOSSLESS_SAMPLE_LOSS_BITS 40
 
 /* ---- whole numbers ------------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ TW_HD static inline uint32_t tw_lossless_bit_length(uint64_t x)
 #endif
 }
 
-/** The nearest, 0 for a mean of nothing. */
+/** The rounded mean; 0 for no elements. */
 TW_HD static inline int64_t tw_lossless_mean(int64_t sum, int64_t n)
 {
     return n ? (sum + (sum < 0 ? -n : n) / 2) / n : 0;
@@ -40,7 +40,7 @@ TW_HD static inline int64_t tw_lossless_mean(int64_t sum, int64_t n)
 TW_HD static inline uint64_t tw_lossless_log2(uint64_t x)
 {
     uint64_t whole = tw_lossless_bit_length(x) - 1, fraction = 0;
-    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 1.0 is 2^31 */
+    uint64_t y = whole > 31 ? x >> (whole - 31) : x << (31 - whole); /* 2^31 stands for 1.0 */
     for (int bit = 0; bit < 8; bit++) {
         y = y * y >> 31;
         uint64_t more = y >> 32;
@@ -67,25 +67,27 @@ TW_HD static inline uint16_t tw_lossless_with_class(uint16_t row, uint32_t row_c
     return (uint16_t)((row & TW_LOSSLESS_SCALE_MASK) | row_class << TW_LOSSLESS_CLASS_SHIFT);
 }
 
-/** Bits that n elements take of which the deviations have this sum. */
+/** Bits of n elements whose deviations have this sum. */
 TW_HD static inline uint64_t tw_lossless_cost(uint64_t n, uint64_t deviations)
 {
     return n * tw_lossless_log2(deviations + 1) >> 8;
 }
 
-/** Classes begin at these sixteenths of a quarter octave, but for the first. */
+/** The class of a row: these are the sixteenths of a quarter octave at which classes begin, except the
+ *  first. */
 TW_HD static inline uint32_t tw_lossless_class_of(uint64_t deviation, uint64_t live)
 {
     const uint32_t edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
     uint64_t mean = live ? 16 * deviation / live : 0;
     uint32_t row_class = 0;
-    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES - 1; c++) { /* no branch: nobody can foresee it */
+    /* without a branch, as none could be predicted */
+    for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES - 1; c++) {
         row_class += mean >= edges[c];
     }
     return row_class;
 }
 
-/** Bits that an element of a class takes, by what is in the middle of it, in 1/256. */
+/** Bits of an element of a class, from the deviation in the middle of the class, in 1/256. */
 TW_HD static inline uint64_t tw_lossless_class_bits(uint32_t row_class)
 {
     const uint32_t means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
@@ -98,13 +100,13 @@ TW_HD static inline uint64_t tw_lossless_class_cost(uint64_t n, uint32_t row_cla
     return n * tw_lossless_class_bits(row_class) >> 8;
 }
 
-/** Bits that n elements take in one class. */
+/** Bits of n elements if all have the same class. */
 TW_HD static inline uint64_t tw_lossless_one_class_cost(uint64_t n, uint64_t deviation)
 {
     return n * tw_lossless_log2(16 * deviation / (n + 1) + 1) >> 8;
 }
 
-/** A column's scale, of its elements' sum above their rows' scales. */
+/** A column's scale, from the sum of its elements above their rows' scales. */
 TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uint32_t shift)
 {
     return (int16_t)(tw_lossless_mean(sum, live << shift) * (1 << shift));
@@ -112,13 +114,13 @@ TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uin
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
-#define TW_LOSSLESS_LONG_AFTER 12 /**< ones in a row, and a list's value is written out */
+#define TW_LOSSLESS_LONG_AFTER 12 /**< after so many ones, a list's value is written out */
 #define TW_LOSSLESS_LONG_BITS 13
 #define TW_LOSSLESS_LIST_K_BITS 4
 #define TW_LOSSLESS_LIST_K_MAX 11
 
-/** A value as it is sent: what it is more than the list's centre, small whatever the sign. The value, not the
- *  centre, is a multiple of 1 << shift. */
+/** A value in the form that is sent: its difference from the list's centre, small for either sign. The value,
+ *  not the centre, is a multiple of 1 << shift. */
 TW_HD static inline uint32_t tw_lossless_folded(int32_t value, int32_t centre, uint32_t shift)
 {
     int32_t x = (value >> shift) - centre;
@@ -130,14 +132,14 @@ TW_HD static inline int32_t tw_lossless_unfolded(uint32_t folded, int32_t centre
     return (int32_t)(folded >> 1 ^ (0u - (folded & 1))) + centre;
 }
 
-/** Bits of one with k low bits. */
+/** Bits of such a value, with k low bits. */
 TW_HD static inline uint32_t tw_lossless_folded_bits(uint32_t folded, uint32_t k)
 {
     uint32_t ones = folded >> k;
     return k + (ones < TW_LOSSLESS_LONG_AFTER ? ones + 1 : TW_LOSSLESS_LONG_AFTER + TW_LOSSLESS_LONG_BITS);
 }
 
-/** As many low bits as the mean has, for n values with this sum; one less may be better. */
+/** How many low bits to use for n values with this sum: as many as the mean has; one less may be better. */
 TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
 {
     uint32_t k = 0;
@@ -149,7 +151,7 @@ TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/** Of n elements that are coded, every `distance`-th run of SAMPLE_RUN is in the sample. */
+/** Distance in the sample of n coded elements: every such run of SAMPLE_RUN is in it. */
 TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
 {
     uint32_t share = n / TW_LOSSLESS_SAMPLE_SHARE;
@@ -160,8 +162,9 @@ TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
 
 /** Counts of a sample's symbols in one class. */
 typedef struct tw_lossless_counts {
-    uint32_t above[256];                 /**< by magnitude less expectation, + 128, clamped */
-    uint32_t phases[TW_LOSSLESS_PHASES]; /**< of expectations; with columns counted as if all were as many */
+    uint32_t above[256]; /**< by magnitude less expectation, + 128, clamped */
+    /** by the expectation's phase; with columns, all phases count alike */
+    uint32_t phases[TW_LOSSLESS_PHASES];
     uint32_t zeros, n;
 } tw_lossless_counts_t;
 
@@ -173,13 +176,13 @@ TW_HD static inline uint32_t tw_lossless_quarter_width(uint32_t quarter)
     return 0x32394352u >> 8 * (quarter & 3) & 0xff;
 }
 
-/** Magnitudes of a code: 0 to 15, then 16 steps an octave. */
+/** The density of a code: 0 to 15, then 16 steps an octave. */
 TW_HD static inline uint64_t tw_lossless_density_of(uint8_t code)
 {
     return code < 16 ? code : (uint64_t)(16 + (code & 15)) << ((code >> 4) - 1);
 }
 
-/** The largest code that is not more; 1 at least for what is not 0. */
+/** The largest code whose density is not more; at least 1 if there is `any`. */
 TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
 {
     if (density < 16) {
@@ -189,12 +192,12 @@ TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
     return (uint8_t)(octave > 14 ? 255 : (octave + 1) << 4 | (density >> octave & 15));
 }
 
-/** How far expectations must be moved for symbols to begin where most of the sample is: a multiple of 4.
- *  `above`: of all classes together. */
+/** How far to move expectations, so that symbols begin where most of the sample is: a multiple of 4. `above`:
+ *  of all classes together. */
 TW_HD static inline int tw_lossless_window(const uint32_t *above)
 {
     uint64_t inside = 0, most = 0;
-    /* Of 60 quarters, those that symbols cover in every phase. */
+    /* These of 60 quarters are covered by symbols in every phase. */
     int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1) - 3;
     for (int x = -128; x < 128; x++) {
         inside += above[x + 128];
@@ -226,10 +229,10 @@ TW_HD static inline void tw_lossless_table_choose(const tw_lossless_counts_t *co
     table->escapes = tw_lossless_code_of((escapes << 16) / n, 1);
 }
 
-#define TW_LOSSLESS_ESCAPED_BITS 26ull /**< of an escape and what follows elsewhere */
+#define TW_LOSSLESS_ESCAPED_BITS 26ull /**< bits of an escape, and of its value elsewhere */
 
-/** Bits that a sample takes with a table, in 1/256; what symbols and phases add is left out. What has no
- *  density is escaped, and nothing has less than one in 1024. */
+/** Bits of a sample with a table, in 1/256, leaving out how symbols and phases merge. Elements without
+ *  density are escaped, and no density counts as less than 1/1024. */
 TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
                                                     const tw_lossless_table_t *table)
 {
@@ -252,7 +255,8 @@ TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *
     return bits + (counts->n - inside) * escaped;
 }
 
-/** The table of a class, its own where that pays for n_live elements, of which in_sample were counted: 1. */
+/** Choose the table of a class. Returns 1 if it is a table of its own, which pays for n_live elements, of
+ *  which in_sample were counted. */
 TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts, uint32_t row_class,
                                              int window, uint64_t n_live, uint64_t in_sample,
                                              tw_lossless_table_t *table)
@@ -270,7 +274,7 @@ TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts,
     return pays;
 }
 
-/** Frequencies of a phase, from a table of any bytes. */
+/** Make the frequencies of a phase, from a table with any bytes. */
 TW_HD static inline void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS] = {0};

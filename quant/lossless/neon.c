@@ -10,7 +10,7 @@ INLINE void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     *tables = model->encode;
 }
 
-/** A group's entries. */
+/** Look up a group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {
@@ -29,7 +29,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/* Of byte k of a half's 16: which byte of elements 28 to 31, at the end of the 32, has its high bit, and
+/* For byte k of a half's 16: which byte of elements 28 to 31, at the end of the 32, has its high bit, and
  * which bit that is. The last four have none. */
 #define ELEMENT(k) ((k) < 28 ? 12 + (k) / 7 : 0)
 #define BIT(k) ((k) < 28 ? 1 << (k) % 7 : 0)
@@ -89,7 +89,7 @@ static void neon_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     tw_lossless_ref.unpack(raw, n - whole, heads + whole);
 }
 
-/** The tails of fp16 are rare: the portable loops. */
+/** Tails of fp16 are rare, so these use the portable loops. */
 static void neon_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
 {
     tw_lossless_ref.pack_tails(tails, n, planes);

@@ -1,7 +1,7 @@
-/* What the coders look up, made from the tables of classes and of tails. */
+/* Makes what the coders look up, from the tables of classes and of tails. */
 #include "quant/lossless/tails.h"
 
-/** Makes what is looked up in one context: of tails, or of a class and a phase. */
+/** Makes the look-up tables of one context: of tails, or of a class and a phase. */
 typedef void (*prepare_fn_t)(tw_quant_lossless_t *codec, int of_tails, uint32_t context,
                              const uint16_t freq[TW_ENTROPY_SYMBOLS]);
 
@@ -17,7 +17,7 @@ static void prepare_decoder(tw_quant_lossless_t *codec, int of_tails, uint32_t c
     codec->backend->decode_table(freq, &entries[context * TW_ENTROPY_FREQ_SUM]);
 }
 
-/** 1: what is looked up for a class is not that of its table, which it now is said to be. */
+/** Returns 1 if the look-up table of a class was not made from this table, and notes that it now is. */
 static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)
 {
     int same = made->classes >> row_class & 1 && memcmp(&made->of[row_class], table, sizeof(*table)) == 0;

@@ -1,4 +1,4 @@
-/* The oracle: a block, element by element. */
+/* The reference: codes a block, element by element. */
 #include "quant/lossless/loops.h"
 
 static int ref_usable(void)
@@ -8,7 +8,7 @@ static int ref_usable(void)
 
 /* ---- symbols ------------------------------------------------------------------------------------------- */
 
-/* Elements whose entries are looked for in a loop of its own, which compilers make vectors of. */
+/* Elements whose entries are found in a separate loop, of which compilers make vectors. */
 #define BATCH 512
 
 /** Find the entries of elements in the encoder's table. */
@@ -27,7 +27,7 @@ static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t
 static void ref_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                        size_t n, tw_entropy_writer_t *writer)
 {
-    tw_entropy_writer_t here = *writer; /* which what is written can not change */
+    tw_entropy_writer_t here = *writer; /* a copy, which writing the output cannot change */
     uint16_t index[BATCH];
     for (size_t i = 0; i < n; i++) {
         if (i % BATCH == 0) {
@@ -101,7 +101,7 @@ static void ref_encode_tails(const tw_lossless_model_t *model, const uint16_t *h
     *writer = here;
 }
 
-/** The symbol of the next element of a lane; in *lane what stays of it. */
+/** Take the symbol of a lane's next element; *lane keeps the rest. */
 static uint32_t take_tail_symbol(const tw_lossless_model_t *model, uint16_t coded, uint16_t expected,
                                  uint32_t *lane)
 {
@@ -143,7 +143,7 @@ static int ref_decode_tails(const tw_lossless_model_t *model, const uint16_t *he
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/** Bit b of 7 bits as bit 7 of byte b, and back. */
+/** Move bit b of 7 bits to bit 7 of byte b, and back. */
 static uint64_t ref_spread(uint64_t bits)
 {
     return (bits * 0x0002040810204080) & 0x0080808080808080;
@@ -154,7 +154,7 @@ static uint8_t unspread(uint64_t bytes)
     return (uint8_t)(((bytes >> 7 & 0x0001010101010101) * 0x0102040810204000) >> 56 & 0x7f);
 }
 
-/** A whole group; takes 4 bytes more. */
+/** Pack a whole group; writes 4 bytes more. */
 static void pack_group(const uint16_t *heads, uint8_t *raw)
 {
     for (size_t k = 0; k < 32; k++) {
@@ -184,7 +184,7 @@ static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
     }
 }
 
-/** A whole group; reads 4 bytes more. */
+/** Unpack a whole group; reads 4 bytes more. */
 static void unpack_group(const uint8_t *raw, uint16_t *heads)
 {
     for (size_t k = 0; k < TW_LOSSLESS_RAW_BYTES; k++) {

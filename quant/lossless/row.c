@@ -1,4 +1,4 @@
-/* The lossless codec's row of the table: its functions as those of any codec of messages. */
+/* The lossless codec's row of the table: its functions, with the signatures of all codecs of messages. */
 #include "quant/lossless/lossless.h"
 #include "quant/message_ops.h"
 

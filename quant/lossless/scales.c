@@ -1,8 +1,9 @@
-/* What an encoder makes of tensors: pieces, scales of rows and columns, classes, and tables from a sample. */
+/* The encoder's analysis of tensors: pieces, scales of rows and columns, classes, and tables from a
+ * sample. */
 #include "quant/lossless/tails.h"
 
-#define ROW_LEAST 64    /* shorter rows are taken together: a scale takes 5 bits */
-#define ROW_UNKNOWN 128 /* of tensors without rows, and of pieces with next to none */
+#define ROW_LEAST 64    /* shorter rows are joined: a scale takes 5 bits */
+#define ROW_UNKNOWN 128 /* row length for tensors without rows, and for tiny pieces */
 
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n)
 {
@@ -57,17 +58,17 @@ tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_l
 
 /* ---- rows and columns of a piece ----------------------------------------------------------------------- */
 
-/* A piece in the making. Its walk begins at its first element. */
+/* A piece that is being made. Its walk begins at its first element. */
 typedef struct {
     tw_quant_lossless_t *codec;
     tw_type_t type;
     tw_lossless_piece_t *piece;
     tw_lossless_walk_t begin;
-    size_t first_row, n_rows, step; /* every step-th row is looked at for columns */
-    uint64_t sum, live;             /* of all magnitudes that are not 0 */
+    size_t first_row, n_rows, step; /* only every step-th row counts for columns */
+    uint64_t sum, live;             /* sum, and number, of all magnitudes that are not 0 */
 } making_t;
 
-/** The next run of the piece; 0 behind its end. */
+/** Take the next run of the piece; 0 at its end. */
 static int next_run(const making_t *making, tw_lossless_walk_t *walk, tw_lossless_run_t *run)
 {
     return walk->piece == making->begin.piece && tw_lossless_walk_next(walk, TW_LOSSLESS_BLOCK_ELEMS, run);
@@ -98,15 +99,15 @@ static tw_status_t begin_columns(making_t *making)
     return TW_OK;
 }
 
-/** A row that is one run, from index `column` on, is added to the columns' sums. */
+/** Add a row that is one run, from index `column` on, to the columns' sums. */
 static void add_row(const making_t *making, const uint16_t *heads, size_t n, size_t column, int32_t scale)
 {
     tw_quant_lossless_t *codec = making->codec;
     codec->backend->sum_columns(heads, n, scale, codec->column_sums + column, codec->column_live + column);
 }
 
-/** Each row's mean magnitude, or that it is all zeros; and the columns' sums above the rows, of every
- *  step-th. */
+/** Find each row's mean magnitude, or that it is all zeros; and from every step-th row the columns' sums
+ *  above the rows' scales. */
 static void find_rows(making_t *making, int with_columns)
 {
     const tw_lossless_backend_t *backend = making->codec->backend;
@@ -137,7 +138,7 @@ static void find_rows(making_t *making, int with_columns)
     }
 }
 
-/** Each column's mean above its rows. */
+/** Find each column's mean above its rows' scales. */
 static void find_columns(const making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -148,7 +149,7 @@ static void find_columns(const making_t *making)
     }
 }
 
-/** Past rows that are not looked at, where every step-th is; 0 at the end of the piece. */
+/** Skip the rows between every step-th; 0 at the end of the piece. */
 static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t step)
 {
     while (walk->piece == making->begin.piece && (walk->row - making->first_row) % step) {
@@ -158,8 +159,8 @@ static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t st
     return walk->piece == making->begin.piece;
 }
 
-/** How far all elements of the rows that are looked at are from what is expected of them: [rows have
- *  scales][columns have]. */
+/** Sum up how far elements of every step-th row are from their expectation: [rows have scales][columns
+ *  have]. */
 static void find_deviations(making_t *making, int with_columns, uint64_t deviations[2][2])
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -193,7 +194,7 @@ static size_t rows_bits(const making_t *making, int classes)
                                  classes ? making->piece->row_class : making->piece->scale, 0);
 }
 
-/** Scales where they save more than they take. */
+/** Choose scales if they save more than they cost. */
 static void choose_scales(making_t *making, int with_columns)
 {
     uint64_t deviations[2][2] = {{0}}, least = UINT64_MAX;
@@ -218,7 +219,7 @@ static void choose_scales(making_t *making, int with_columns)
     }
 }
 
-/** Each row's class, and the piece's; one for all rows where that costs less. Returns the walk behind
+/** Choose each row's class, and the piece's; one for all rows if that costs less. Returns the walk behind
  *  them. */
 static tw_lossless_walk_t choose_classes(making_t *making)
 {
@@ -261,7 +262,7 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     return walk;
 }
 
-/** *end: the walk behind the piece. */
+/** Make a piece. *end: the walk behind it. */
 static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;
@@ -324,7 +325,7 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
     }
 }
 
-/** The four counts of each bin, together. */
+/** Add up the four counts of each bin. */
 static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *counts)
 {
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
@@ -338,7 +339,7 @@ static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *c
     }
 }
 
-/** Short runs at equal distances. */
+/** Take short runs at equal distances. */
 static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
                         const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
 {
@@ -378,7 +379,7 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/** The classes that rows have; of each nothing is counted yet. */
+/** Find the classes that rows have; nothing is counted of them yet. */
 static void find_classes(tw_quant_lossless_t *codec)
 {
     const tw_lossless_shape_t *shape = &codec->shape;
@@ -393,7 +394,7 @@ static void find_classes(tw_quant_lossless_t *codec)
     memset(codec->tail_sample, 0, sizeof(codec->tail_sample));
 }
 
-/** The window, and tables of their own for the classes where these pay. And what is done with tails. */
+/** Choose the window, tables of their own for the classes if these pay, and what is done with tails. */
 static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
     uint32_t above[256] = {0};

@@ -1,4 +1,5 @@
-/* What becomes of decoded values, of this codec and of others whose messages hold elements as they are. */
+/* Sinks: what is done with decoded values, of this codec and of others whose messages hold elements as they
+ * are. */
 #include "quant/lossless/lossless.h"
 
 size_t tw_lossless_sink_bytes(tw_type_t type, tw_quant_sink_t sink)

@@ -3,7 +3,7 @@
 
 #include "quant/lossless/lossless.h"
 
-/** log2(density + 1) of a density's code, in 1/256, as tw_lossless_log2 has it. */
+/** log2(density + 1) for a density's code, in 1/256, as tw_lossless_log2 gives it. */
 TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 {
     static const uint16_t logs[256] = {
@@ -33,8 +33,8 @@ TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 /** The table of a class that has none of its own. */
 TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
 {
-    /* Densities of magnitudes from COMMON_FIRST above the expectation on: means of gradients and weights of
-     * GPTs. */
+    /* Densities of magnitudes, from COMMON_FIRST above the expectation on: means over gradients and weights
+     * of GPTs. */
     static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
         {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
          0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,

@@ -1,14 +1,14 @@
-/** What is decided of tails, as arithmetic that the host's and the GPU's encoder share. Compiles as C11,
- *  C++17 and CUDA. */
+/** The choices about tails, as arithmetic that the host's and the GPU's encoder share. Compiles as C11, C++17
+ *  and CUDA. */
 #pragma once
 
 #include "quant/lossless/model.h"
 
-/** How many were counted of each symbol, in octaves of heads above what is expected of them. */
+/** Counts of each symbol, by the octave of heads above their expectation. */
 typedef uint32_t tw_lossless_tail_counts_t[TW_LOSSLESS_TAIL_OCTAVES][TW_LOSSLESS_TAIL_SYMBOLS];
 
-/** The octave in which a head is counted, of which this is expected while scales are not yet moved. The last
- *  one has what is coded as 0. */
+/** The octave in which a head counts, from its expectation before scales are moved. The last octave has heads
+ *  that are coded as 0. */
 TW_HD static inline uint32_t tw_lossless_tail_octave(uint16_t head, int32_t expected)
 {
     int32_t most = TW_LOSSLESS_TAIL_OCTAVES - 2;
@@ -25,7 +25,7 @@ TW_HD static inline uint32_t tw_lossless_tail_octave_context(uint32_t octave, in
     return octave == (uint32_t)zeros ? 0 : (uint32_t)(context < 1 || context > most ? most : context);
 }
 
-/** Bits that tails take which were counted so, in 1/256. */
+/** Bits of tails with these counts, in 1/256. */
 TW_HD static inline uint64_t tw_lossless_tail_bits(const uint32_t *counts)
 {
     uint64_t n = 0, bits = 0;
@@ -51,8 +51,9 @@ TW_HD static inline void tw_lossless_tail_table_of(const uint32_t *counts, tw_lo
     }
 }
 
-/** How many contexts, from the top, have tables of their own, where all below share the lowest one's; and
- *  the bits that n elements take so, in 1/256. `counts` of each context become those up to it. */
+/** Choose how many contexts, from the top, have their own tables, while all below share the lowest one's;
+ *  returns the bits that n elements then take, in 1/256. `counts` of each context are accumulated from
+ *  below. */
 TW_HD static inline uint32_t tw_lossless_tail_tables(uint32_t counts[][TW_LOSSLESS_TAIL_SYMBOLS],
                                                      uint64_t in_sample, uint64_t n, uint64_t *bits)
 {
@@ -76,9 +77,9 @@ TW_HD static inline uint32_t tw_lossless_tail_tables(uint32_t counts[][TW_LOSSLE
     return best;
 }
 
-#define TW_LOSSLESS_TAIL_GAIN_BITS 4 /**< that coding an element's tail saves at least: it takes time */
+#define TW_LOSSLESS_TAIL_GAIN_BITS 4 /**< the least that coding must save for each tail, as it takes time */
 
-/** What to do with the tails of n_live elements, of a sample of which these were counted. `by_context` is
+/** Choose what to do with the tails of n_live elements, from a sample with these counts. `by_context` is
  *  scratch. */
 TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_t counts, int window,
                                                   uint64_t n_live,
@@ -96,7 +97,7 @@ TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_
     }
     tails->n_tables = 0;
     tails->tailed = n && (n - all[n_symbols - 1]) * TW_LOSSLESS_LISTED <= n;
-    /* What looks random in one table does not become much less so in many. */
+    /* Tails that look random in one table do not look much less so in many. */
     if (!n || tails->tailed || tw_lossless_tail_bits(all) > 256 * 15 * n) {
         return;
     }

@@ -3,13 +3,14 @@
 
 #include "quant/lossless/lossless.h"
 
-/** In quarters of an octave: the exponent and the mantissa's first two bits. */
+/** A head's magnitude, in quarters of an octave: the exponent and the mantissa's first two bits. */
 TW_HD static inline uint32_t tw_lossless_magnitude(uint16_t head)
 {
     return (head & 0x7fffu) >> 5;
 }
 
-/** What is coded of a head, 9 bits: the exponent and the mantissa's first bit. The rest goes as it is. */
+/** The part of a head that is coded, 9 bits: the exponent and the mantissa's first bit. The rest is sent as
+ *  it is. */
 TW_HD static inline uint32_t tw_lossless_coded(uint16_t head)
 {
     return head >> 6 & 0x1ffu;
@@ -25,26 +26,26 @@ TW_HD static inline uint16_t tw_lossless_head_of(uint32_t coded, uint8_t raw)
     return (uint16_t)(coded << 6 | (raw & 0x3f) | (uint32_t)(raw & 0x40) << 9);
 }
 
-/** Which table: by the class, and by where between two octaves the expectation is. */
+/** The number of the table: by the class, and by where between two octaves the expectation is. */
 TW_HD static inline uint32_t tw_lossless_context(uint16_t expected)
 {
     return (uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 2 | (expected & 3);
 }
 
-/** What symbol 1 stands for: the octave of the expectation, in halves, biased by BIAS / 2. */
+/** What symbol 1 means: the expectation's octave, in halves, biased by BIAS / 2. */
 TW_HD static inline uint32_t tw_lossless_bottom(uint16_t expected)
 {
     return (expected & TW_LOSSLESS_SCALE_MASK & ~3u) >> 1;
 }
 
-/** 0 for what is coded as 0; 1 to 30 from the bottom on; otherwise the escape. */
+/** The symbol: 0 for heads that are coded as 0; 1 to 30 from the bottom up; else the escape. */
 TW_HD static inline uint32_t tw_lossless_symbol(uint32_t coded, uint16_t expected)
 {
     uint32_t above = coded + TW_LOSSLESS_BIAS / 2 - tw_lossless_bottom(expected);
     return !coded ? 0 : (above < TW_ENTROPY_ESCAPE - 1 ? above : TW_ENTROPY_ESCAPE - 1) + 1;
 }
 
-/** The inverse, for symbols that are not the escape; within 9 bits for any expectation. */
+/** What a symbol other than the escape means; within 9 bits for any expectation. */
 TW_HD static inline uint32_t tw_lossless_coded_of(uint32_t symbol, uint16_t expected)
 {
     uint32_t coded = symbol - 1 + tw_lossless_bottom(expected) - TW_LOSSLESS_BIAS / 2;
@@ -58,27 +59,27 @@ TW_HD static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
                       (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
-/** Columns' scales are multiples of 1 << this: what few rows say of a column is not worth more bits. */
+/** Columns' scales are multiples of 1 << this: few rows do not determine a column more precisely. */
 TW_HD static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
 {
     uint32_t rows = piece->n_elems / piece->row_elems;
     return (uint32_t)(rows < 48) + (rows < 20);
 }
 
-/** Bytes of n elements' 7 bits, of their tails, and of a block without words and escapes. */
+/** Bytes of n elements' 7 bits; of their tails; of a block without words and escapes. */
 TW_HD static inline size_t tw_lossless_raw_bytes(size_t n)
 {
     size_t rest = n % 32, last = rest < TW_LOSSLESS_RAW_BYTES ? rest : TW_LOSSLESS_RAW_BYTES;
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
 }
 
-/** Those of them that lanes begin with, two each: what is written of a lane at the end has room for them. */
+/** How many of them are in lanes, two each: the lanes' final values take their room. */
 TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
 {
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
-/** `tails` as in an entry. */
+/** tails: see an entry. */
 TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n, uint32_t tails)
 {
     if (type != TW_TYPE_FP32) {
@@ -93,13 +94,13 @@ TW_HD static inline size_t tw_lossless_entry_bytes(int tailed)
     return tailed ? sizeof(tw_lossless_entry_t) : sizeof(tw_entropy_entry_t);
 }
 
-/** 1: an entry has room for as many words and escapes, which are not RAW then. */
+/** Returns 1 if an entry has room for so many words and escapes, and they do not look like RAW. */
 TW_HD static inline int tw_lossless_sizes_fit(size_t n_words, size_t n_escapes)
 {
     return n_words < 0xffff && n_escapes <= 0xffff;
 }
 
-/** May a block's entry say this of its n tails? */
+/** Whether an encoder can write this in a block's entry about its n tails. */
 TW_HD static inline int tw_lossless_tails_may_be(const tw_lossless_entry_t *entry, uint32_t n_tables,
                                                  size_t n)
 {
@@ -111,7 +112,7 @@ TW_HD static inline int tw_lossless_tails_may_be(const tw_lossless_entry_t *entr
 
 /* ---- tails that are coded ------------------------------------------------------------------------------ */
 
-/** A tail's symbol: the zeros at its end. */
+/** A tail's symbol: how many zeros it ends with. */
 TW_HD static inline uint32_t tw_lossless_tail_symbol(uint16_t tail)
 {
 #ifdef __CUDA_ARCH__
@@ -121,7 +122,7 @@ TW_HD static inline uint32_t tw_lossless_tail_symbol(uint16_t tail)
 #endif
 }
 
-/** Bits of a tail, above its lowest one, that go as they are. */
+/** Bits of a tail above its lowest one, which are sent as they are. */
 TW_HD static inline uint32_t tw_lossless_tail_raw_bits(uint32_t symbol)
 {
     return symbol < 15 ? 15 - symbol : 0;
@@ -132,7 +133,7 @@ TW_HD static inline uint16_t tw_lossless_tail_of(uint32_t symbol, uint32_t raw)
     return (uint16_t)((raw << 1 | 1) << symbol);
 }
 
-/** Which table, of an element whose head has this symbol: by octave. */
+/** The number of a tail's table, from its head's symbol: by octave. */
 TW_HD static inline uint32_t tw_lossless_tail_context(uint32_t head_symbol, uint32_t first)
 {
     uint32_t most = TW_LOSSLESS_TAIL_CONTEXTS - 1, octave = (head_symbol + 1) / 2;

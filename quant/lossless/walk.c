@@ -1,9 +1,9 @@
-/* Which elements come next: rows of pieces, where they lie in segments. And the memory that shapes take. */
+/* Walks over elements: rows of pieces, and where they are in segments. Also the memory of shapes. */
 #include "quant/lossless/value.h"
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/** Make room for n elements, twice as much as before at least. */
+/** Make room for n elements, at least twice as much as before. */
 static tw_status_t walk_reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
 {
     if (n <= *room) {
@@ -48,7 +48,7 @@ size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece)
     return ((size_t)piece->first + piece->n_elems + piece->row_elems - 1) / piece->row_elems;
 }
 
-/** Every second piece is a matrix of 1,024 elements at least. */
+/** Every second piece is a matrix of at least 1,024 elements. */
 size_t tw_lossless_pieces_max(size_t n_elems)
 {
     return n_elems / 512 + 1;
@@ -80,7 +80,7 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
     };
 }
 
-/** Find where the next elements lie; returns how many of `most` lie together. */
+/** Find where the next elements are; returns how many of `most` are contiguous. */
 static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **data)
 {
     *data = NULL;
@@ -100,7 +100,7 @@ static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **d
     return most;
 }
 
-/** Behind the last element of a piece. */
+/** Move past the last element of a piece. */
 static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece)
 {
     walk->columns += piece->flags & TW_LOSSLESS_FLAG_COLUMNS ? piece->row_elems : 0;
@@ -110,7 +110,7 @@ static void end_piece(tw_lossless_walk_t *walk, const tw_lossless_piece_t *piece
     walk->in_row = walk->piece < walk->shape->n_pieces ? walk->shape->pieces[walk->piece].first : 0;
 }
 
-/** Past n elements of the current row. */
+/** Move past n elements of the current row. */
 static void walk_advance(tw_lossless_walk_t *walk, size_t n)
 {
     const tw_lossless_piece_t *piece = &walk->shape->pieces[walk->piece];
