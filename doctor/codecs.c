@@ -10,7 +10,7 @@
 
 const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless", "ecdq"};
 
-/** Fill with bf16 values like weights': of all sizes around 0. */
+/** Fill with bf16 values like those of weights: of all sizes around 0. */
 static void doctor_fill(uint16_t *values)
 {
     uint32_t state = 1;
@@ -28,8 +28,8 @@ static void doctor_fill(uint16_t *values)
 
 /* What is timed: one call of one codec. */
 typedef struct coder {
-    tw_quant_t *quant;             /**< one of the two is there: a codec of blocks, */
-    tw_quant_messages_t *messages; /**< or of messages */
+    tw_quant_t *quant;             /**< one of the two is there: a codec of blocks */
+    tw_quant_messages_t *messages; /**< or one of messages */
     const uint16_t *values;
     void *encoded;
     size_t encoded_bytes;

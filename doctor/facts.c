@@ -40,7 +40,7 @@ static int is_hardware(const char *device)
     return has_device || access(path, F_OK) == 0;
 }
 
-/** Read the third number of "least usual most". */
+/** Read the third number of a file with "least usual most". */
 static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];
@@ -63,7 +63,7 @@ static int64_t available_memory(void)
 
 /* ---- placement ----------------------------------------------------------------------------------------- */
 
-/** Whether a list such as "0-3,8" has all processors of a set. */
+/** Whether a list such as "0-3,8" contains all processors of a set. */
 static int has_all(const char *list, const cpu_set_t *set)
 {
     cpu_set_t listed;
@@ -115,7 +115,7 @@ static int numa_node(const cpu_set_t *set)
 
 /* ---- rdma ---------------------------------------------------------------------------------------------- */
 
-/** Describe a port of RDMA; "" where it is not active. */
+/** Describe a port of RDMA; "" if it is not active. */
 static void describe_port(const char *device, const char *port, char text[TW_DOCTOR_NAME_BYTES])
 {
     char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
@@ -175,7 +175,7 @@ static void read_limits(tw_doctor_facts_t *facts)
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Turn an address into one of IPv6. 0: it is of another kind, or means something on one link alone. */
+/** Turn an address into one of IPv6. 0: it is of another kind, or link-local. */
 static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
 {
     *out = (struct sockaddr_in6){.sin6_family = AF_INET6};

@@ -10,7 +10,7 @@ typedef struct tw_doctor_judge {
     tw_doctor_findings_t *out;
 } tw_doctor_judge_t;
 
-/** Add a finding, to be filled by the caller. Beyond the most that are kept the lightest is forgotten. */
+/** Add a finding, to be filled by the caller. When no more can be kept, the lightest one is forgotten. */
 tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weight);
 /** Append to a text, as printf. */
 __attribute__((format(printf, 2, 3))) void tw_doctor_say(char text[TW_DOCTOR_TEXT_BYTES], const char *format,
@@ -19,7 +19,7 @@ __attribute__((format(printf, 2, 3))) void tw_doctor_say(char text[TW_DOCTOR_TEX
 void tw_doctor_say_node(const tw_doctor_judge_t *judge, char text[TW_DOCTOR_TEXT_BYTES], int node);
 /** Name of a node's device. */
 const char *tw_doctor_device_name(const tw_doctor_judge_t *judge, int node, int device);
-/** The most streams that a flow had. */
+/** The largest number of streams that any flow had. */
 int tw_doctor_most_streams(const tw_doctor_result_t *result);
 /** Number of devices that flows were measured on. */
 int tw_doctor_measured_devices(const tw_doctor_result_t *result);

@@ -1,6 +1,7 @@
-/* One end of a flow: streams of plain TCP, a thread for each. The receiver has the clock: it counts from a
- * quarter of the time on, when the streams have got going, and its answer ends the stream. So nothing that
- * waits in the sender's buffers is counted, nor waited for. And probes: UDP packets that nobody may cut. */
+/* One end of a flow: streams of plain TCP, a thread for each. The receiver keeps the time: it counts bytes
+ * after the first quarter, when the streams have got going, and its answer ends the stream. So nothing that
+ * waits in the sender's buffers is counted, nor waited for. Also probes: UDP packets that no router may
+ * fragment. */
 #include <errno.h>
 #include <linux/tcp.h> /* netinet's has not all of tcp_info */
 #include <poll.h>
@@ -13,10 +14,10 @@
 
 #include "doctor/state.h"
 
-/* Two more SYNs, where the first is lost; a pair that cannot meet holds a step so long. */
+/* Time for two more SYNs if the first is lost; a pair that cannot connect holds a step up for so long. */
 #define CONNECT_SEC 3.5
 #define GREETING_SEC 2.0
-#define GRACE_SEC 10.0 /* for a flow that brings nothing any more */
+#define GRACE_SEC 10.0 /* a flow on which nothing arrives any more ends after this time */
 #define TICK_MS 50
 #define PIECE_BYTES ((size_t)256 << 10)
 #define UNSENT_BYTES (256 << 10) /* the most that may wait in the sender's socket */
@@ -71,8 +72,8 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
     return 0;
 }
 
-/* An address as the system takes it: of IPv4 where it is one that is mapped into IPv6, as there are hosts
- * without any IPv6. */
+/* An address in the form that the system takes: IPv4 where it is mapped into IPv6, since some hosts have no
+ * IPv6. */
 typedef union place {
     struct sockaddr any;
     struct sockaddr_in v4;
@@ -215,8 +216,7 @@ void tw_doctor_send(tw_doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
-/** Bytes that have come, also those that nobody has read yet, so that a thread that waits for a processor
- *  changes no rate. */
+/** Bytes that have arrived, read or not: so the rate does not depend on when this thread gets a processor. */
 static double arrived_bytes(const stream_t *stream)
 {
     struct tcp_info info = {0};
@@ -225,8 +225,8 @@ static double arrived_bytes(const stream_t *stream)
     return (double)info.tcpi_bytes_received;
 }
 
-/** Receive until the time is over, and count after its first quarter. Three quarters are counted also where
- *  the first one took longer, since a few packets in no time are no rate. Returns 0 or an errno. */
+/** Receive until the time is over, and count after its first quarter. If the first quarter took longer, three
+ *  more quarters are still counted: a few packets in no time are no rate. Returns 0 or an errno. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
@@ -249,7 +249,7 @@ static int receive_data(stream_t *stream)
             }
         }
         if (counted_from > 0 && now > counted_from + (1 - WARM_SHARE) * seconds) {
-            now = tw_time_sec(); /* this thread may have waited since */
+            now = tw_time_sec(); /* this thread may have waited for a processor */
             counted = arrived_bytes(stream) - before;
         }
         if (counted > 0) {
@@ -268,7 +268,7 @@ static void *run_receiver(void *arg)
     if (!stream->error) {
         stream->error = move_all(stream, &stream->bps, sizeof(stream->bps), 1, GREETING_SEC);
     }
-    /* The sender closes when it has read that; what it has sent until then is not wanted. */
+    /* The sender closes when it has read the answer; what it has sent until then is dropped. */
     char rest[4096];
     for (const double deadline = tw_time_sec() + GREETING_SEC;
          !stream->error && !is_late(stream->end, deadline);) {
@@ -380,7 +380,7 @@ static int headers_bytes(const place_t *place)
     return place->any.sa_family == AF_INET ? 20 + 8 : 40 + 8;
 }
 
-/** Make a socket set "do not fragment", whatever this host believes about the path. */
+/** Make a socket set "do not fragment", whatever this host believes about the path's MTU. */
 static void forbid_fragments(int fd)
 {
     const int probe4 = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
@@ -401,7 +401,7 @@ static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockad
     const struct msghdr message = {
         .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = spans, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
-    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* one that is not sent is one that does not arrive */
+    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* if it is not sent, it does not arrive */
     nanosleep(&pause, NULL);
 }
 
@@ -410,7 +410,7 @@ void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *
 {
     const int fd = rank->probes[path->device], most = path->asked_bytes;
     forbid_fragments(fd);
-    /* Probes wait in the receiver's socket, which holds few: the largest go first. */
+    /* The receiver's socket holds few probes, so the largest go first. */
     for (int k = 0; k < PROBE_TIMES && most > 0 && most < PROBE_MAX_BYTES; k++) {
         send_probe(fd, rank, to, most);
     }

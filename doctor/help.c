@@ -11,12 +11,12 @@
 /* Gains below this are lost in the noise. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
-/* Bytes of a node's host memory a parameter, for its replica: bf16, and a byte of the codec's. */
+/* Bytes of a node's host memory that the replica of a parameter takes: bf16, and a byte of the codec's. */
 #define REPLICA_BYTES 3.0
 #define ECDQ_TEXT "ecdq:step=0.5"
-#define ECDQ_STEP (-4) /* that step, in quarters of an octave */
+#define ECDQ_STEP (-4) /* the step of ecdq:step=0.5, in quarters of an octave */
 
-enum { INT4 = 1, LOSSLESS, ECDQ }; /* of tw_doctor_codec_names */
+enum { INT4 = 1, LOSSLESS, ECDQ }; /* indices of tw_doctor_codec_names */
 
 static const double sizes[] = {124e6, USUAL_PARAMS, 7e9, 70e9};
 
@@ -58,7 +58,7 @@ static double usual_bits(tw_quant_kind_t kind)
     return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
-/** Return the share of a rail's numbers that other nodes have. */
+/** Return which share of a rail's numbers lie on other nodes. */
 static double elsewhere_of(const tw_doctor_links_t *links)
 {
     return (links->n_nodes - 1.0) / links->n_nodes;
@@ -70,9 +70,10 @@ static double step_bytes(const tw_doctor_links_t *links, double n_params, double
     return n_params * bits / 8.0 * elsewhere_of(links);
 }
 
-/** Seconds of a step with changes without loss, and gradients by a codec of so many bits: what the links
- *  take, or a core that codes what they carry, whichever is longer. A rank encodes its share of the changes,
- *  and decodes its rail's; of its rail's gradients it encodes, and decodes, what other nodes have. */
+/** Seconds of a step with lossless changes of weights, and gradients by a codec of so many bits: the longer
+ *  of what the links take and what a core takes to code what they carry. A rank encodes its share of the
+ *  changes and decodes those of its rail; of its rail's gradients it encodes, and decodes, what other nodes
+ *  have. */
 static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
 {
     const double rail = n_params / links->ranks_per_node;

@@ -11,7 +11,7 @@ TW_C_BEGIN
 /* Number of models that are shown where none is asked about. */
 #define TW_DOCTOR_STEPS 4
 
-/** Links and codecs of a job: those of its slowest node and rank, at whose pace a step goes. */
+/** Links and codecs of a job: those of its slowest node and rank, which set the pace of a step. */
 typedef struct tw_doctor_links {
     int n_nodes, ranks_per_node;
     double link_Bps;                     /**< rate of a node, each way, while all send; 0: nothing comes */
@@ -22,12 +22,12 @@ typedef struct tw_doctor_links {
 typedef struct tw_doctor_step {
     double n_params;
     double plain_sec;
-    /** with TW_FSDP=1; with TW_GRADS=ecdq:step=0.5 beside it, or int4 */
+    /** with TW_FSDP=1; and also with TW_GRADS=ecdq:step=0.5, or with int4 */
     double lossless_sec, ecdq_sec, int4_sec;
 } tw_doctor_step_t;
 
 tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result);
-/** Estimate a step. links: those of two nodes or more, which carry something. */
+/** Estimate a step. links: they join at least two nodes, and carry something. */
 tw_doctor_step_t tw_doctor_step_of(const tw_doctor_links_t *links, double n_params);
 /** Estimate a step of a model of so many parameters, or for 0 of models of four sizes. Returns how many; 0:
  *  there is one node, or a link carries nothing. */
@@ -39,7 +39,7 @@ void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params);
 void tw_doctor_print_help(const tw_doctor_links_t *links, double n_params);
 /** Step i as JSON. */
 json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i);
-/** The cluster as a case of the planner's (plan --cluster), whose flags say the rest. i: 0. */
+/** The cluster as a case of the planner's (plan --cluster); the planner's flags say the rest. i is 0. */
 json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i);
 
 TW_C_END

@@ -4,7 +4,7 @@
 
 #include "doctor/findings.h"
 
-#define LAST_SAID 2 /* index of the last finding that the report's last lines say */
+#define LAST_SAID 2 /* index of the last finding that the report's last lines tell */
 
 static int by_weight(const void *a, const void *b)
 {

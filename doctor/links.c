@@ -1,5 +1,5 @@
-/* Judges links, from figures alone. A node is blamed where all that it sends or receives is slow; else the
- * pair. */
+/* Judges links, from figures alone. A node is blamed if all that it sends or receives is slow; otherwise the
+ * pair is. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static double usual_of(const tw_doctor_result_t *result, const traffic_t *nodes)
         best[2 * node] = nodes[node].receives;
         best[2 * node + 1] = nodes[node].sends;
     }
-    if (best) { /* of two nodes the better direction: its flow gives two of the four rates */
+    if (best) { /* of two nodes only the better direction counts: its flow gives two of the four rates */
         usual = tw_quantile(best, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
     }
     free(best);
@@ -89,7 +89,7 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device)
     return usual;
 }
 
-/** Return the share of its segments that a node sent again; 0 where that is too small to matter. */
+/** Return which share of its segments a node sent again; 0 if that is too small to matter. */
 static double repeated_share(const traffic_t *node)
 {
     const double share = node->segments > 0 ? (double)node->repeated / (double)node->segments : 0;
@@ -118,8 +118,8 @@ static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doct
                   own->name);
 }
 
-/** 1: a node that sends, or receives, at this rate is slow. With two nodes nobody can know whose fault it
- *  is. */
+/** Returns 1 if a node that sends, or receives, at this rate is slow. With two nodes nobody can know which
+ *  one is to blame: 0. */
 static int is_slow(const tw_doctor_result_t *result, const rates_t *rates, double bps)
 {
     return result->n_nodes > 2 && bps < SLOW_SHARE * rates->usual;
@@ -147,14 +147,13 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/** By which factor a pair is slower than its nodes are with others, if the nodes are not slow; 0: it is
- *  not. */
+/** By which factor a pair is slower than its nodes are with others; 0: it is not, or its nodes are slow. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {
     const double sends = rates->nodes[flow->from].sends, receives = rates->nodes[flow->to].receives;
     *expected = sends < receives ? sends : receives;
-    if (result->n_nodes == 2) { /* only the other direction is there to compare with */
+    if (result->n_nodes == 2) { /* there is only the other direction to compare with */
         const double back = rates->nodes[flow->to].sends;
         *expected = back > *expected ? back : *expected;
     }
@@ -191,7 +190,7 @@ static void judge_pair(tw_doctor_judge_t *judge, const rates_t *rates, const tw_
                   tw_doctor_node(result, flow->from)->host, tw_doctor_node(result, flow->to)->host);
 }
 
-/** The worst of the slow pairs that have not been named; NULL: there is none. *n_slow: how many are slow. */
+/** The worst slow pair that has not been named yet; NULL: there is none. *n_slow: how many are slow. */
 static const tw_doctor_flow_t *worst_pair(const tw_doctor_result_t *result, const rates_t *rates,
                                           const tw_doctor_flow_t *const *said, int n_said, int *n_slow)
 {
@@ -235,7 +234,7 @@ static void judge_links(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/** Say that most nodes send and receive nothing: then there is nothing to compare with. */
+/** Say that most nodes send and receive nothing, so that there is nothing to compare with. */
 static void judge_nothing(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;
@@ -260,7 +259,7 @@ static void judge_nothing(tw_doctor_judge_t *judge, int device)
                   tw_doctor_device_name(judge, 0, device));
 }
 
-/** Judge packets that were sent again, where that is not why a node is slow. */
+/** Judge packets that were sent again, unless they explain why a node is slow. */
 static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
 {
     for (int node = 0; node < judge->result->n_nodes; node++) {
@@ -303,14 +302,14 @@ static void judge_rates(tw_doctor_judge_t *judge, int device)
     } else {
         judge_nothing(judge, device);
     }
-    if (rates.nodes && device == 0) { /* of all devices together, so said once */
+    if (rates.nodes && device == 0) { /* these counts are of all devices together, so they are judged once */
         judge_repeated(judge, &rates);
     }
     free(rates.nodes);
 }
 
-/** The median, over neighbours, of one kind of flow's rate by another's; 0: not measured. Each node sends one
- *  flow of kind `above`. */
+/** Divide the rate of the flow of kind `above` between two neighbours by that of kind `below`; return the
+ *  median over nodes, or 0: not measured. Each node sends one flow of kind `above`. */
 static double median_ratio(const tw_doctor_result_t *result, int device, tw_doctor_kind_t above,
                            tw_doctor_kind_t below)
 {

@@ -1,5 +1,5 @@
 /* Does a rank's part in the flows, slot by slot, and in the probes of paths between neighbours. A rank that
- * is not its node's first only meets the others in each slot. */
+ * is not its node's first sends nothing: it only meets the others in each slot. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static tw_doctor_path_t make_path(const tw_doctor_result_t *result, int from, in
 }
 
 /** List the paths between neighbours in a ring of nodes, first in one direction, then in the other; with two
- *  nodes these are the same. node: -1, none. */
+ *  nodes both directions are the same. node -1: this rank has no paths. */
 static void make_paths(const tw_doctor_result_t *result, int n_devices, int node, paths_t *paths)
 {
     const int n_nodes = result->n_nodes, ways = n_nodes == 2 ? 1 : 2;
@@ -241,7 +241,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
     if (result->n_nodes < 2 || n_devices < 1) {
         return TW_OK;
     }
-    /* A rank with other flags would wait for other flows. */
+    /* All ranks take rank 0's: one with other flags would wait for other flows. */
     TW_TRY(tw_doctor_share(rank, &first, sizeof(first)));
     tw_status_t status = tw_doctor_schedule_init(&first, result->n_nodes, n_devices, node, &s);
     if (status != TW_OK) {

@@ -9,7 +9,7 @@
 
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
-/* The most lines of a list in the text; JSON has all. */
+/* The most lines of a list in the text; the JSON has all of them. */
 #define LINES_MAX 64
 
 static double gb_per_sec(double bps)
@@ -190,7 +190,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/** A text as JSON, which knows UTF-8 alone: names of hosts may be anything, and a long text is cut
+/** Make a JSON string of a text, cleaned to UTF-8: names of hosts may be anything, and a long text is cut
  *  anywhere. */
 static json_t *text_json(const char *text)
 {
@@ -257,7 +257,8 @@ static json_t *finding_json(const tw_doctor_finding_t *one)
                      text_json(one->why), "change", text_json(one->change));
 }
 
-/** Write the JSON up to the lists, by Jansson, which writes decimal points in any locale. 0: failed. */
+/** Write the JSON object up to its lists with Jansson, which writes decimal points in any locale. 0: it
+ *  failed. */
 static int write_head(FILE *out, const tw_doctor_result_t *result)
 {
     json_t *head = json_pack("{s:i, s:f, s:i}", "nodes", result->n_nodes, "usual_bps",
@@ -267,7 +268,8 @@ static int write_head(FILE *out, const tw_doctor_result_t *result)
     return done;
 }
 
-/** Write a row of a list on a line of its own: a thousand nodes have hundreds of thousands. 0: failed. */
+/** Write a row of a list on a line of its own: for a thousand nodes there are hundreds of thousands of rows.
+ *  0: it failed. */
 static int write_row(FILE *out, int i, json_t *row)
 {
     const int done = row && fputs(i > 0 ? ",\n  " : "\n  ", out) != EOF && json_dumpf(row, out, 0) == 0;

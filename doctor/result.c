@@ -1,4 +1,4 @@
-/* Keeps what rank 0 is told. */
+/* Keeps what the ranks tell rank 0. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

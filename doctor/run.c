@@ -50,7 +50,7 @@ static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *fac
         result->facts[result->leader[node]] = first[node];
     }
     free(first);
-    for (int r = 0; r < result->world; r++) { /* the ranks of a node have one clock */
+    for (int r = 0; r < result->world; r++) { /* the ranks of a node share one clock */
         const tw_doctor_facts_t *leader = tw_doctor_node(result, tw_transport_node_of(rank->transport, r));
         result->facts[r].clock_sec = leader->clock_sec;
         result->facts[r].clock_uncertain_sec = leader->clock_uncertain_sec;
@@ -93,7 +93,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
     return status;
 }
 
-/** Read the own facts, then join the job: so what is wrong with this rank is its own error. */
+/** Read this rank's own facts before joining the job, so that it reports what is wrong with itself. */
 static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};

@@ -7,7 +7,7 @@
 
 #define SLOT_MIN_SEC 0.3
 #define SLOT_MAX_SEC 3.0
-/* Measuring may take longer than planned by this, at least. */
+/* Measuring may take longer than planned by at least this. */
 #define LATE_MIN_SEC 30.0
 
 static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
@@ -22,8 +22,8 @@ static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/** Add the flows of a group's nodes, each to the node that is `distance` further, at the same time. group_of
- *  NULL: those of all nodes. */
+/** Add flows that run at the same time: from each of a group's nodes to the node `distance` further. group_of
+ *  NULL: from all nodes. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
                       int (*group_of)(int node, int n_nodes), int group)
 {
@@ -92,7 +92,7 @@ tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, i
             add_pairs(s, n_nodes, device, 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds), alone);
         }
     }
-    s->n_sent_most = n_devices * (n_rounds + 2); /* pairs, a neighbour, all at once */
+    s->n_sent_most = n_devices * (n_rounds + 2); /* those of pairs, to a neighbour, of all at once */
     return s->failed ? TW_ERR_NO_MEMORY : TW_OK;
 }
 

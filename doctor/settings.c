@@ -1,4 +1,5 @@
-/* Judges what differs between ranks and nodes, or is set too small, from figures alone, as links.c does. */
+/* Judges settings that differ between ranks and nodes, or are too small, from figures alone, as links.c
+ * does. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
         while (strcmp(result->flows[first].congestion, result->flows[i].congestion) != 0) {
             first++;
         }
-        for (int k = i; first == i && k < result->n_flows; k++) { /* each name is counted once */
+        for (int k = i; first == i && k < result->n_flows; k++) { /* so that each name is counted once */
             n += strcmp(result->flows[i].congestion, result->flows[k].congestion) == 0;
         }
         if (result->flows[i].congestion[0] && n > most) {
@@ -76,8 +77,8 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
     return usual;
 }
 
-/** For each node another congestion control than the usual one that a flow of it has, or NULL. [n_nodes], the
- *  caller's to free; NULL: no memory. */
+/** For each node: the congestion control of one of its flows that is not the usual one, or NULL. [n_nodes],
+ *  the caller frees it; NULL: out of memory. */
 static const char **other_congestion(const tw_doctor_result_t *result, const char *usual)
 {
     const char **other = calloc((size_t)result->n_nodes + 1, sizeof(*other));

@@ -4,22 +4,22 @@
  *    state.h        this
  *    facts.c        what a rank knows of itself
  *    codecs.c       how fast it encodes
- *    words.c        ranks tell each other, over the transport
+ *    words.c        how ranks tell each other, over the transport
  *    schedule.c     which flows when
  *    flow.c         one end of a TCP flow, and of probes of a path's MTU
  *    measure.c      a rank's part in them
  *    result.c       what rank 0 is told
  *    findings.[ch]  what is found, in words
  *    links.c        what is wrong with links: of figures alone, so tested with made-up ones
- *    settings.c     the same of what is set, and differs
- *    judge.c        both
+ *    settings.c     what is wrong with settings, likewise
+ *    judge.c        all that is wrong, worst first
  *    help.[ch]      whether Thinwire would help
  *    report.c       text and JSON
  *    run.c          all of it
  *
- *  One rank of each node, its first, sends and receives; the others say how they are placed. Plain sockets,
- *  on the devices that the transport would use: what TCP makes of the links, not what Thinwire makes of
- *  TCP. A rank knows its own flows alone; rank 0 is told what each node has sent. */
+ *  One rank of each node, its first, sends and receives; the others say how they are placed. It measures with
+ *  plain sockets, on the devices that the transport would use: what TCP makes of the links, not what Thinwire
+ *  makes of TCP. A rank knows its own flows alone; rank 0 is told what each node has sent. */
 #pragma once
 
 #include <netinet/in.h>
@@ -37,8 +37,8 @@ TW_C_BEGIN
 /** A network device of a rank. */
 typedef struct tw_doctor_device {
     char name[16];
-    struct sockaddr_in6 address; /**< IPv4 mapped into IPv6; where flows to this rank meet, by TCP */
-    in_port_t probe_port;        /**< where probes of paths go, by UDP; in the network's order */
+    struct sockaddr_in6 address; /**< IPv4 mapped into IPv6; where flows to this rank arrive, by TCP */
+    in_port_t probe_port;        /**< port at which probes of paths arrive, by UDP; in the network's order */
     int32_t mtu, speed_mbps;     /**< 0: the device does not say */
     int32_t numa;                /**< -1: the device does not say */
 } tw_doctor_device_t;
@@ -49,14 +49,14 @@ typedef struct tw_doctor_facts {
     char host[TW_DOCTOR_NAME_BYTES];
     int32_t n_devices;
     tw_doctor_device_t devices[TW_DOCTOR_DEVICES_MAX];
-    char rdma[TW_DOCTOR_NAME_BYTES]; /**< "mlx5_0, 200 Gb/sec (4X HDR)": the first port that is active; "" */
+    char rdma[TW_DOCTOR_NAME_BYTES]; /**< first active port, "mlx5_0, 200 Gb/sec (4X HDR)"; "" */
     int32_t is_tcp;                  /**< 1: TW_NET_TLS is tcp */
-    int32_t cores, numa;             /**< cores that it may run on; numa -1: several, or not known */
+    int32_t cores, numa; /**< cores that it may run on; their NUMA node, -1: several, or not known */
     int64_t descriptors, descriptors_hard;
     int64_t memory_bytes, shm_bytes;       /**< available; free in /dev/shm */
     int64_t send_buffer, receive_buffer;   /**< the most that TCP gives a connection */
-    double encode_GBps[TW_DOCTOR_CODECS];  /**< of bf16 numbers, one thread; 0: not measured */
-    double clock_sec, clock_uncertain_sec; /**< clock ahead of rank 0's, give or take */
+    double encode_GBps[TW_DOCTOR_CODECS];  /**< of bf16 numbers, with one thread; 0: not measured */
+    double clock_sec, clock_uncertain_sec; /**< its clock minus rank 0's; give or take */
 } tw_doctor_facts_t;
 
 /** "int8", "int4", "lossless", "ecdq". */
@@ -64,8 +64,8 @@ extern const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS];
 
 /** What a flow measures. */
 typedef enum tw_doctor_kind {
-    TW_DOCTOR_PAIR,    /**< one stream from one node to another, which have nothing else to do */
-    TW_DOCTOR_STREAMS, /**< several streams from one node to another, which have nothing else to do */
+    TW_DOCTOR_PAIR,    /**< one stream, while both nodes have nothing else to do */
+    TW_DOCTOR_STREAMS, /**< several streams, while both nodes have nothing else to do */
     TW_DOCTOR_ALL,     /**< several streams; every node sends, and receives, at the same time */
 } tw_doctor_kind_t;
 
@@ -73,15 +73,15 @@ typedef enum tw_doctor_kind {
 typedef struct tw_doctor_flow {
     int32_t kind, from, to, device, n_streams;
     int32_t slot;  /**< flows of one slot run at the same time */
-    double bps;    /**< as the receiver counts; 0: nothing came */
-    double rtt_us; /**< the smallest; 0: not known */
+    double bps;    /**< bits a second, counted by the receiver; 0: nothing came */
+    double rtt_us; /**< smallest round-trip time; 0: not known */
     int64_t segments, repeated;
-    int32_t segment_bytes, error; /**< error: an errno, of connecting or sending; 0: none */
+    int32_t segment_bytes, error; /**< error: the errno of connecting or sending; 0: none */
     int32_t skipped;              /**< 1: not measured, as the time was over */
     char congestion[16];
 } tw_doctor_flow_t;
 
-/** Packets of growing size from one node to another that routers must not cut. */
+/** Packets of growing size from one node to another, which routers must not fragment. */
 typedef struct tw_doctor_path {
     int32_t from, to, device;
     int32_t asked_bytes;  /**< the largest that was sent: what both devices allow */
@@ -100,9 +100,9 @@ typedef struct tw_doctor_result {
 } tw_doctor_result_t;
 
 void tw_doctor_result_cleanup(tw_doctor_result_t *result);
-/** What a node's first rank knows. */
+/** The facts of a node's first rank. */
 const tw_doctor_facts_t *tw_doctor_node(const tw_doctor_result_t *result, int node);
-/** TW_ERR_INVALID, logged: a rank says of itself what cannot be. */
+/** Check what ranks say of themselves. TW_ERR_INVALID, logged: one says what cannot be. */
 tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result);
 /** Add flows that a node has sent, [bytes / sizeof]; paths on which it has received. ctx: the result, as
  *  tw_doctor_take_t has it. TW_ERR_INVALID, logged: what cannot be. TW_ERR_NO_MEMORY, logged. */
@@ -113,18 +113,18 @@ void tw_doctor_result_sort(tw_doctor_result_t *result);
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
-/** The devices that `names` ("eth0,eth1") says, or the one on the way to rank 0. TW_ERR_CONFIG, logged: one
- *  is not there or has no address. */
+/** Read this rank's facts, with the devices that `names` ("eth0,eth1") lists, or else the one on the way to
+ *  rank 0. TW_ERR_CONFIG, logged: a device is not there or has no address. */
 tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doctor_facts_t *facts);
-/** Fills encode_GBps. TW_ERR_NO_MEMORY. */
+/** Measure the codecs and fill in encode_GBps. TW_ERR_NO_MEMORY. */
 tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts);
 
-/** A rank in the job, as the doctor has it. */
+/** What the doctor knows of a rank in the job. */
 typedef struct tw_doctor_rank {
     tw_transport_t *transport;
     int rank, world;
     uint64_t tag;
-    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows without it are strangers', and dropped */
+    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows without it are dropped */
     int listeners[TW_DOCTOR_DEVICES_MAX], probes[TW_DOCTOR_DEVICES_MAX]; /**< sockets of its devices, or -1 */
 } tw_doctor_rank_t;
 
@@ -136,14 +136,15 @@ tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank);
 tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes);
 /** Send all ranks' bytes to rank 0. all: [world][bytes], on rank 0. */
 tw_status_t tw_doctor_collect(tw_doctor_rank_t *rank, const void *own, size_t bytes, void *all);
-/** Takes, on rank 0, what a node's first rank has said. Its error, which it logs, ends the collecting. */
+/** Takes, on rank 0, what a node's first rank has said. If it returns an error, which it logs, the collecting
+ *  ends. */
 typedef tw_status_t (*tw_doctor_take_t)(void *ctx, int node, const void *data, size_t bytes);
 /** What a node's first rank tells rank 0. */
 typedef struct tw_doctor_words {
     const void *own;
-    size_t bytes, most_bytes; /**< most_bytes: of any rank's, the same on all */
+    size_t bytes, most_bytes; /**< most_bytes: the largest of all ranks', which all of them know */
     tw_doctor_take_t take;    /**< called on rank 0 */
-    void *ctx;                /**< take's */
+    void *ctx;                /**< passed to take */
 } tw_doctor_words_t;
 /** Each node's first rank tells rank 0 its words. */
 tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
@@ -180,7 +181,7 @@ void tw_doctor_receive(tw_doctor_end_t *end);
 /** Send probes of a path, each size up to asked_bytes three times. */
 void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *path,
                           const struct sockaddr_in6 *to);
-/** The largest that has come on a device since the last call, waiting for it for a while. */
+/** Returns the largest probe that has come on a device since the last call, after waiting for a while. */
 int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double seconds);
 
 /** The flows that a node sends or receives, of a plan that is the same on all ranks. */
@@ -190,16 +191,17 @@ typedef struct tw_doctor_schedule {
     size_t room;             /**< for so many flows */
     int n_first;             /**< slots that are run however late it is; pairs alone come behind them */
     tw_doctor_flow_t *flows; /**< [n] */
-    int n_sent_most;         /**< flows that any node sends */
+    int n_sent_most;         /**< the most flows that any node sends */
     int failed;              /**< no memory */
 } tw_doctor_schedule_t;
 
-/** TW_ERR_NO_MEMORY, not logged. To be freed by tw_doctor_schedule_cleanup, also then. */
+/** The caller frees it with tw_doctor_schedule_cleanup, even after TW_ERR_NO_MEMORY, which is not logged. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *schedule);
 void tw_doctor_schedule_cleanup(tw_doctor_schedule_t *schedule);
 double tw_doctor_slot_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
-/** When it is over, pairs that are left are skipped: those that cannot meet take longer than others. */
+/** Time limit of the measuring. After it the remaining pairs are skipped: pairs that cannot meet take longer
+ *  than others. */
 double tw_doctor_limit_seconds(const tw_doctor_plan_t *plan, const tw_doctor_schedule_t *schedule);
 
 /** Measure everything between nodes, as rank 0's plan says. All ranks call it; on rank 0 the result has all
@@ -214,7 +216,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
 
 /** Something that is wrong, worst first. */
 typedef struct tw_doctor_finding {
-    double weight; /**< by which factor it slows a job down, about; 1: it does not, as things are */
+    double weight; /**< by about which factor it slows a job down; 1: it does not at present */
     char what[TW_DOCTOR_TEXT_BYTES], why[TW_DOCTOR_TEXT_BYTES], change[TW_DOCTOR_TEXT_BYTES];
 } tw_doctor_finding_t;
 
@@ -227,7 +229,8 @@ typedef struct tw_doctor_findings {
 void tw_doctor_judge(const tw_doctor_result_t *result, tw_doctor_findings_t *out);
 
 /** The usual rate of one stream between two nodes that have nothing else to do: the median, over nodes, of
- *  the best that each sends and receives; with two nodes the better direction. 0: nothing was measured. */
+ *  the best rates at which each sends and receives; with two nodes that of the better direction. 0: nothing
+ *  was measured. */
 double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
 
 /** Print the report on stdout, with four lines at the end. */

@@ -49,7 +49,7 @@ static int parent_of(int rank)
     return rank & (rank - 1);
 }
 
-/** The first power of two that is not below it. */
+/** Returns the power of two below which all distances to this rank's children are. */
 static int end_of_children(const tw_doctor_rank_t *rank)
 {
     const int lowest = rank->rank & -rank->rank;
