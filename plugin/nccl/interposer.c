@@ -1,5 +1,5 @@
-/* The interposer, which is a library of its own with a log of its own; with TW_INTERPOSE it is opened here,
- * and stays in the process. */
+/* Opens the interposer, a library with a log of its own, if TW_INTERPOSE asks for it; it then stays in the
+ * process. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
 
 /* ---- TW_INTERPOSE -------------------------------------------------------------------------------------- */
 
-static int (*redirect)(void); /* NULL: not asked for, or it cannot be done */
+static int (*redirect)(void); /* NULL: nobody asked for it, or it cannot be done */
 static tw_status_t verdict;
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */

@@ -1,4 +1,5 @@
-/** The interposer's variables. The net plugin reads them, too: it opens the interposer if they ask for it. */
+/** The interposer's variables. The net plugin reads them, too: if they ask for the interposer, it opens
+ *  it. */
 #pragma once
 
 #include "core/core.h"
@@ -12,7 +13,7 @@ typedef struct tw_ip_options {
     int redirects; /**< 1: the net plugin redirects the job's calls */
 } tw_ip_options_t;
 
-/** The environment's; see tw_config_init. */
+/** Read the environment's; see tw_config_init. */
 tw_status_t tw_ip_options_init(tw_ip_options_t *options);
 void tw_ip_options_cleanup(tw_ip_options_t *options);
 

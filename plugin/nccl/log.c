@@ -1,4 +1,4 @@
-/* Lines and results, as NCCL wants them. */
+/* Log lines and results in NCCL's form. */
 #include "plugin/nccl/log.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ int tw_nccl_log_shows(tw_nccl_log_level_t level)
 void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message)
 {
     char host[HOST_BYTES] = "?";
-    int thread = (int)syscall(SYS_gettid); /* gettid() needs glibc 2.30 */
+    int thread = (int)syscall(SYS_gettid); /* gettid() would need glibc 2.30 */
     (void)gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
     fprintf(stderr, "%s:%d:%d [%d] NCCL %s thinwire: %s\n", host, (int)getpid(), thread, gpu, level, message);

@@ -1,5 +1,5 @@
 /** NCCL's collnet plugins, v8 to v12: operations between nodes that the network does as a whole. A collnet
- *  has the net's name, devices and properties. What differs from version to version is said at each. */
+ *  has the net's name, devices and properties. A comment at each version says how it differs. */
 #pragma once
 
 #include "plugin/nccl/abi/net.h"
@@ -10,7 +10,7 @@ TW_C_BEGIN
 /** ncclRedOp_t. A mean comes as a sum: NCCL scales on the GPU. */
 #define TW_NCCL_SUM 0
 
-/** A run of a window's bytes. NCCL passes exactly one; in v8 its size has 32 bits. */
+/** A run of bytes in a window. NCCL passes exactly one; in v8 its size has 32 bits. */
 typedef struct tw_nccl_sge_v8 {
     void *mhandle;
     void *address;
@@ -23,7 +23,7 @@ typedef struct tw_nccl_sge_v9 {
     size_t bytes;
 } tw_nccl_sge_v9_t;
 
-/** Every rank calls connect once; it may block. If it fails, NCCL does not close the listener any more: the
+/** Every rank calls connect once; it may block. If it fails, NCCL no longer closes the listener, so the
  *  plugin does. handles: those of all ranks, in rank order. */
 typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int world, int rank, void *listen_comm,
                                                       void **coll_comm);
@@ -43,7 +43,7 @@ typedef tw_nccl_result_t (*tw_nccl_collnet_flush_t)(void *coll_comm, void *data,
  *
  *  The whole tensor of a gather or a scatter has bytes_per_rank bytes of each rank, in rank order. The window
  *  is window_bytes of them, from window_offset on. A rank's own data (send_data of a gather, recv_data of a
- *  scatter) is what the window has of that rank, perhaps nothing. */
+ *  scatter) is that part of the window which belongs to it, perhaps nothing. */
 #define TW_NCCL_COLLNET_OPERATIONS(count_t, sge_t)                                                       \
     tw_nccl_result_t (*iallreduce)(void *coll_comm, void *send_data, void *recv_data, count_t count,     \
                                    int type, int op, void *send_mhandle, void *recv_mhandle,             \

@@ -14,7 +14,7 @@ TW_C_BEGIN
 /** The largest message: older versions count bytes in an int. */
 #define TW_NCCL_MESSAGE_BYTES ((size_t)1 << 30)
 
-/** Bits of ptr_support and of a registration's type: which memory it is. */
+/** Bits of ptr_support and of a registration's type: the kind of memory. */
 #define TW_NCCL_PTR_HOST 1
 #define TW_NCCL_PTR_CUDA 2
 
@@ -27,22 +27,22 @@ TW_C_BEGIN
 
 /* ---- a communicator's configuration, and the profiler -------------------------------------------------- */
 
-/** v10 gives it to connect, v11 and v12 to init. */
+/** Settings of a connection. v10 passes it to connect, v11 and v12 to init. */
 typedef struct tw_nccl_net_config {
-    int traffic_class; /**< the byte in the head of IP's packets; negative: none was asked for */
+    int traffic_class; /**< traffic class in the head of IP packets; negative: none was asked for */
 } tw_nccl_net_config_t;
 
-/** What a profiler of the user's hears of a net (from 2.26). type: an event starts, *event is set if the
- *  profiler wants it; or it stops. parent: what isend or irecv got (phandle). `plugin` says what `data`
- *  is. */
+/** Callback by which a net tells the user's profiler of an event (from 2.26). type: the event starts, and the
+ *  profiler sets *event if it wants it; or it stops. parent: the phandle that isend or irecv got. `plugin`
+ *  says what `data` is. */
 #define TW_NCCL_PROFILER_START 0
 #define TW_NCCL_PROFILER_STOP 1
 typedef tw_nccl_result_t (*tw_nccl_profiler_t)(void **event, int type, void *parent, int64_t plugin,
                                                void *data);
-/** A message over sockets, in the form that NCCL's own have, which profilers know. */
+/** A message over sockets, in the form of NCCL's own, which profilers know. */
 #define TW_NCCL_PROFILER_SOCKET ((2 << 16) | 1)
 typedef struct tw_nccl_profiler_socket {
-    uint8_t type; /**< 1 */
+    uint8_t type; /**< always 1 */
     struct {
         int fd; /**< -1: several connections may carry it */
         int op; /**< 0: sent; 1: received */
@@ -125,13 +125,13 @@ typedef tw_nccl_result_t (*tw_nccl_net_device_mr_t)(void *comm, void *mhandle, v
 typedef tw_nccl_result_t (*tw_nccl_net_consumed_t)(void *recv_comm, int n, void *request);
 typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
 
-/** The middle of every table from v8 on. */
+/** The middle part of every table from v8 on. */
 #define TW_NCCL_NET_REGISTRATION             \
     tw_nccl_net_accept_t accept;             \
     tw_nccl_net_reg_t reg_mr;                \
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
-/** The end of every table; the last two may be NULL. */
+/** The last part of every table; the last two may be NULL. */
 #define TW_NCCL_NET_COMPLETION         \
     tw_nccl_net_flush_t iflush;        \
     tw_nccl_net_test_t test;           \
@@ -143,7 +143,7 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** The beginning of tables up to v9. */
+/** The first part of tables up to v9. */
 #define TW_NCCL_NET_UP_TO_V9(properties_t)                                 \
     const char *name;                                                      \
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger);                     \

@@ -1,6 +1,6 @@
-/** The collnet: all-reduces, and gathers and scatters, between nodes, as the library's collectives do them.
- *  Read in this order:
- *    collnet.h    what NCCL's versions are made of
+/** The collnet: all-reduces, gathers and scatters between nodes, done by the library's collectives. Read in
+ *  this order:
+ *    collnet.h    the calls from which NCCL's versions are built
  *    options.c    variables
  *    meet.c       how the ranks find each other by NCCL's handles
  *    state.h      what the next two share
@@ -30,13 +30,13 @@ typedef struct tw_collnet_options {
 /** What TW_ALLREDUCE_CODEC says, and what the net's variables say about who may join. */
 typedef struct tw_collnet_settings {
     int has_codec;          /**< 0: plain */
-    tw_quant_codec_t codec; /**< that all-reduces are encoded with, if has_codec */
-    double timeout_sec;     /**< the net's TW_PEER_TIMEOUT; close waits as long for the others */
-    int is_open;            /**< the job wants all sealed (ncclSetEncryption), and what goes here is not */
+    tw_quant_codec_t codec; /**< codec of all-reduces, if has_codec */
+    double timeout_sec;     /**< the net's TW_PEER_TIMEOUT; close waits for the others as long */
+    int is_open; /**< 1: the job wants everything sealed (ncclSetEncryption), and this traffic is not */
     char token[TW_COLLNET_TOKEN_BYTES];
 } tw_collnet_settings_t;
 
-/** TW_ERR_CONFIG. */
+/** Read the settings. TW_ERR_CONFIG. */
 tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings);
 
 /* ---- communicators ------------------------------------------------------------------------------------- */
@@ -50,8 +50,8 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
 /** Accepts NULL. */
 void tw_collnet_listener_close(tw_collnet_listener_t *listener);
 
-/** Collective over the ranks, blocks until all are there, not longer than TW_JOIN_TIMEOUT. Either all ranks
- *  get a communicator or none does, unless one fails at the very end. Does not close the listener.
+/** Meet the other ranks: collective; blocks until all are there, for TW_JOIN_TIMEOUT at most. Either all
+ *  ranks get a communicator or none does, unless one fails at the very end. It does not close the listener.
  *  TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT, TW_ERR_PEER, and as tw_coll_create. */
 tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out);
@@ -63,19 +63,19 @@ void tw_collnet_close(tw_collnet_comm_t *comm);
 
 typedef struct tw_collnet_region tw_collnet_region_t;
 
-/** Operations need no registration. It is there for the end: an operation that NCCL has given up may still
- *  use the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
+/** Operations need no registration. It serves their end: an operation that NCCL has given up may still use
+ *  the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
-/** Afterwards nothing touches that memory: if an operation does, the communicator is given up. */
+/** After this nothing touches that memory: if an operation still uses it, the communicator is given up. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
 typedef struct tw_collnet_request tw_collnet_request_t;
 
-/** An all-reduce adds up n_elems elements from src into dst. A gather and a scatter do a window of a tensor
- *  that has elems_per_rank elements of each rank: the n_elems from window_first on. A gather's src is what
- *  the window has of the own rank, in bytes; it may be empty, and so may a scatter's dst. */
+/** An all-reduce adds up n_elems elements from src into dst. A gather and a scatter handle a window, n_elems
+ *  from window_first on, of a tensor with elems_per_rank elements of each rank. A gather's src is the own
+ *  rank's part of the window, in bytes; it may be empty, and so may a scatter's dst. */
 typedef struct tw_collnet_work {
     tw_coll_op_t op;
     tw_type_t type;
@@ -84,14 +84,14 @@ typedef struct tw_collnet_work {
     size_t n_elems, window_first, elems_per_rank;
 } tw_collnet_work_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID; or what has ended the
+/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID; or the error that has ended the
  *  communicator. NCCL reuses its send buffers and passes more bytes than it has written: what an earlier
  *  operation left there would spoil a codec's scales. So with a codec, src is set to zeros before the
  *  operation is done. */
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,
                             tw_collnet_request_t **out);
 /** TW_OK: it is done, *bytes is the size of its result. TW_IN_PROGRESS: not yet. After TW_OK and after an
- *  error the request is gone. */
+ *  error the request no longer exists. */
 tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes);
 
 TW_C_END

@@ -13,7 +13,7 @@
 #define MAGIC 0x74774331u /* "twC1" */
 #define SECRET_BYTES 16
 
-/* As it is in NCCL's handle, zeros behind it; both ends are of one kind of machine. */
+/* What NCCL's handle contains, with zeros behind it; both ends are the same kind of machine. */
 typedef struct handle {
     uint32_t magic;
     uint32_t port;

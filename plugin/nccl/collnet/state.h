@@ -9,8 +9,8 @@
 
 TW_C_BEGIN
 
-/** The most requests that one communicator has at a time: more than NCCL's steps times its groups of
- *  channels. */
+/** The most requests that one communicator has at a time: more than the product of NCCL's steps and its
+ *  groups of channels. */
 #define TW_COLLNET_REQUESTS 128
 
 /* ---- meet.c -------------------------------------------------------------------------------------------- */
@@ -18,7 +18,7 @@ TW_C_BEGIN
 /** What the ranks need to meet: what the handles say, and the listener's device and settings. */
 typedef struct tw_collnet_meeting {
     tw_job_t job;
-    int listener; /**< taken from tw_collnet_listener_t; -1: none */
+    int listener; /**< taken over from tw_collnet_listener_t; -1: none */
     const tw_net_device_t *device;
     tw_collnet_settings_t settings;
 } tw_collnet_meeting_t;
@@ -26,7 +26,7 @@ typedef struct tw_collnet_meeting {
 /** TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
 tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int world, int rank,
                                     tw_collnet_listener_t *listener);
-/** Collective, blocks. A transport on which every rank is a node of its own, as NCCL says. Errors as
+/** Make a transport on which every rank is a node of its own, as NCCL says. Collective, blocks. Errors as
  *  tw_transport_create. */
 tw_status_t tw_collnet_meet(tw_collnet_meeting_t *meeting, tw_transport_t **out);
 
@@ -37,7 +37,7 @@ struct tw_collnet_request {
     tw_collnet_comm_t *comm;
     tw_collnet_work_t work;
     tw_status_t status;           /**< TW_IN_PROGRESS until it has ended */
-    tw_coll_request_t *operation; /**< the worker's */
+    tw_coll_request_t *operation; /**< owned by the worker */
 };
 
 typedef TAILQ_HEAD(tw_collnet_requests, tw_collnet_request) tw_collnet_requests_t;
@@ -49,22 +49,22 @@ struct tw_collnet_comm {
     pthread_cond_t changed;
     tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: it has ended */
     tw_collnet_requests_t idle, posted, running;
-    int is_asleep;  /**< the worker sleeps, and has to be woken */
-    int gives_up;   /**< the worker has to cancel what runs */
-    int is_closing; /**< the worker has to end */
+    int is_asleep;  /**< the worker sleeps, and must be woken */
+    int gives_up;   /**< the worker must cancel what runs */
+    int is_closing; /**< the worker must end */
     int has_ended;  /**< the worker has ended */
-    int is_orphan;  /**< the worker frees this */
-    /* The worker's alone, except that anybody may wake the transport once the ranks have met. */
+    int is_orphan;  /**< the caller is gone, so the worker frees this */
+    /* Only the worker uses it, except that anybody may wake it once the ranks have met. */
     tw_transport_t *transport;
     tw_coll_t *coll;
-    size_t *counts; /**< [world] of a window */
+    size_t *counts; /**< [world], elements of each rank in a window */
     uint32_t n_operations;
     tw_collnet_request_t requests[TW_COLLNET_REQUESTS];
 };
 
 /** Starts the thread, which meets the other ranks. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_collnet_worker_start(tw_collnet_comm_t *comm);
-/** Wake it, as there is something to do; under the lock. */
+/** Wake the worker, as there is something to do. The caller holds the lock. */
 void tw_collnet_worker_wake(tw_collnet_comm_t *comm);
 /** Free memory and locks, after the worker has ended. */
 void tw_collnet_comm_free(tw_collnet_comm_t *comm);

@@ -9,7 +9,7 @@
 
 /* ---- init ---------------------------------------------------------------------------------------------- */
 
-/** What is wrong with the variables is said before anybody connects. */
+/** Log what is wrong with the variables before anybody connects. */
 static tw_status_t check_settings(void)
 {
     tw_collnet_settings_t settings;
@@ -57,7 +57,7 @@ static tw_nccl_result_t close_listen(void *listen_comm)
     return TW_NCCL_SUCCESS;
 }
 
-/** NCCL closes the listener of a communicator that it has got, and forgets any other. */
+/** NCCL closes the listener of a communicator that it has got; otherwise it forgets it, so this closes it. */
 static tw_nccl_result_t connect_any(void **handles, int world, int rank, void *listen_comm, void **coll_comm)
 {
     tw_collnet_comm_t *made = NULL;
@@ -214,7 +214,7 @@ static tw_nccl_result_t reducescatter_v8(void *coll_comm, int n_parts, tw_nccl_s
                             nccl_type, op, recv_mhandle, request);
 }
 
-/** What has come to the host's memory is there. */
+/** There is nothing to flush: what has arrived is in the host's memory. */
 static tw_nccl_result_t iflush(void *coll_comm, void *data, int bytes, void *mhandle, void **request)
 {
     (void)coll_comm, (void)data, (void)bytes, (void)mhandle;

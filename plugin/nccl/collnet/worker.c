@@ -1,6 +1,6 @@
-/* The thread of a communicator. NCCL has one thread for everything that moves, so nothing of this may be done
- * there: this one meets the other ranks, has the transport for itself, encodes and adds up, and sleeps when
- * there is nothing to do. */
+/* The thread of a communicator. NCCL has one thread for all its progress, which must not be held up. So this
+ * thread meets the other ranks, has the transport to itself, encodes and adds up, and sleeps when there is
+ * nothing to do. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* ---- what is asked ------------------------------------------------------------------------------------- */
 
-/** Elements of the window that belong to a rank. */
+/** Count the elements of the window that belong to a rank. */
 static size_t in_window(const tw_collnet_work_t *work, int rank)
 {
     const size_t first = (size_t)rank * work->elems_per_rank, last = first + work->elems_per_rank;
@@ -112,7 +112,7 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
     return status < 0 ? status : TW_OK;
 }
 
-/** 1: somebody wants something; 0: it may sleep, and will be woken. */
+/** Returns 1 if there is something to do; 0: the thread may sleep, and will be woken. */
 static int is_wanted(tw_collnet_comm_t *comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -143,7 +143,7 @@ static tw_status_t worker_move(tw_collnet_comm_t *comm)
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/** Tell those who wait how the communicator stands. */
+/** Tell those who wait what the communicator's status is. */
 static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
 {
     pthread_mutex_lock(&comm->lock);

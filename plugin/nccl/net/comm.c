@@ -1,11 +1,10 @@
-/* Connections: one of NCCL's is one peer of the device's end. */
+/* Connections: each of NCCL's is one peer of the device's end. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What is in NCCL's handle: p2p's, then the number of the dial that this process has begun with it; 0:
- * none. */
+/* NCCL's handle contains p2p's, then the number of the dial that this process has begun with it; 0: none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
@@ -21,8 +20,8 @@ static const char *token_of(const tw_net_domain_t *domain)
     return token[0] != '\0' ? token : NULL;
 }
 
-/** Make a connection to a peer. On failure the peer is closed. The caller's use of the domain goes to the
- *  connection. traffic_class: negative: the context's. */
+/** Make a connection to a peer. On failure the peer is closed. The connection takes over the caller's use of
+ *  the domain. traffic_class negative: the context's. */
 static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
                                    tw_net_comm_t **out)
 {
@@ -83,7 +82,8 @@ err_domain:
     return status;
 }
 
-/** The new connection uses the domain as well: it is in use already, so taking it does not fail. */
+/** Make a connection of an accepted peer. It uses the domain as well, which cannot fail: the domain is in use
+ *  already. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_domain_t *taken = NULL;
@@ -120,8 +120,8 @@ void tw_net_listener_close(tw_net_listener_t *listener)
 
 /* ---- the sender's side --------------------------------------------------------------------------------- */
 
-/** Take the dial that was begun with this handle out of the list. A number that somebody else has written
- *  there means nothing. */
+/** Take the dial that began with this handle out of the list. A number that somebody else has written into
+ *  the handle has no effect. */
 static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle)
 {
     tw_net_dial_t **at, *dial;
@@ -198,7 +198,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
         put_dial_back(context, dial);
         return TW_IN_PROGRESS;
     }
-    if (status == TW_OK) { /* the dial's use of the domain becomes the connection's */
+    if (status == TW_OK) { /* the connection takes over the dial's use of the domain */
         status = net_comm_create(dial->domain, peer, traffic_class, out);
     }
     if (status != TW_OK) {

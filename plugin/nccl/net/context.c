@@ -1,7 +1,7 @@
 /* Contexts, the devices of this process, and an end of p2p for each device in use.
  *
- * NCCL's functions devices and properties get no context, and before v11 no function does: that alone is why
- * there is state here that belongs to the process. */
+ * The process has state of its own here only because NCCL's functions devices and properties get no context,
+ * and before v11 no function does. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "plugin/plugin.h"
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
-static tw_net_devices_t process_devices; /* n: 0 until they are found; they do not change then */
+static tw_net_devices_t process_devices; /* n is 0 until they are found; then they do not change */
 static double process_latency_us;
 static pid_t process_id;                  /* the process that made the first context; 0: none did */
 static int n_open_ends;                   /* of all contexts; atomic */
@@ -88,8 +88,8 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
-/** A forked process has none of its parent's threads, without which what was open then does not work: it has
- *  to begin as a program of its own. Where nothing was open, it begins as its parent did. */
+/** Check for a fork. A forked process has none of its parent's threads, so what was open before does not work
+ *  in it: it must begin as a program of its own. If nothing was open, it begins as its parent did. */
 static tw_status_t check_process(void)
 {
     TW_FAIL_IF(process_id != 0 && process_id != getpid() &&
@@ -232,7 +232,7 @@ static tw_p2p_t *detach_end(tw_net_domain_t *domain)
     return p2p;
 }
 
-/** What was sent goes out first, which may take as long as the timeout (blocks). */
+/** Close an end. What was sent goes out first, which may take as long as the timeout (blocks). */
 static void close_end(tw_p2p_t *p2p)
 {
     if (p2p) {
@@ -271,6 +271,6 @@ void tw_net_domain_put(tw_net_domain_t *domain)
         unused = detach_end(domain);
     }
     pthread_mutex_unlock(&domain->use_lock);
-    close_end(unused); /* no lock: a communicator that is made meanwhile does not wait for this one's peers */
+    close_end(unused); /* without the lock, so that a new communicator does not wait for this one's peers */
     context_put(context);
 }

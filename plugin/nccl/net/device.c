@@ -1,4 +1,4 @@
-/* What the system knows of a network device. Which of them are offered: interfaces.c. */
+/* What the system knows of a network device; interfaces.c chooses which of them NCCL is offered. */
 #include "plugin/nccl/net/net.h"
 
 #include <ctype.h>
@@ -11,12 +11,12 @@
 #include "plugin/nccl/net/interfaces.h"
 #include "transport/devices.h"
 
-/* As NCCL's own sockets have it. */
+/* NCCL's own sockets assume the same. */
 #define UNKNOWN_SPEED_MBPS 10000
 
 /* ---- what the system knows ----------------------------------------------------------------------------- */
 
-/** The first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
+/** Read the first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
 static int sys_read_line(const char *name, const char *what, char *line, size_t bytes)
 {
     char path[TW_NET_PATH_BYTES];
@@ -118,7 +118,7 @@ static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *de
     return 0;
 }
 
-/** Make one device of all: it is reached at the first one's address, and is as fast as all together. */
+/** Merge all devices into one: it is reached at the first one's address, and is as fast as all together. */
 static void merge(tw_net_devices_t *devices)
 {
     tw_net_device_t *first = &devices->device[0];

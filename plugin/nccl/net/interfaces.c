@@ -14,7 +14,7 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/** AF_INET, AF_INET6, or AF_UNSPEC; anything else means nothing to NCCL either. */
+/** AF_INET, AF_INET6, or AF_UNSPEC. Another value of NCCL_SOCKET_FAMILY means nothing to NCCL either. */
 static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
@@ -24,7 +24,7 @@ static int wanted_family(void)
     return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/** 1, with the entry's address, if its interface is up and the address is of the family. */
+/** Returns 1, and the entry's address, if its interface is up and the address is of the family. */
 static int usable_address(const struct ifaddrs *entry, int family, uint8_t address[16])
 {
     return entry->ifa_addr && (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING) &&
@@ -32,8 +32,8 @@ static int usable_address(const struct ifaddrs *entry, int family, uint8_t addre
            tw_devices_address(entry->ifa_addr, address);
 }
 
-/** How far an address leads: a link's own (169.254/16; fe80::/10, which every device has that is up) is known
- *  to others of that link alone, and the loopback's to this host. */
+/** From how far an address can be reached. Only others on the same link know a link-local one (169.254/16;
+ *  fe80::/10, which every device has that is up), and only this host the loopback's. */
 typedef enum reach { ANYWHERE, LINK, LINK_BY_ITSELF, HOST } reach_t;
 
 static int is_v4(const uint8_t address[16])
@@ -123,12 +123,12 @@ int tw_net_interfaces_match(const char *text, const char *name)
     return found != is_not;
 }
 
-/* Bridges, and ends of pairs, of containers and virtual machines; in NCCL's own words. */
+/* Bridges and virtual pairs of containers and virtual machines, in the form of NCCL's own lists. */
 #define OF_CONTAINERS                                                                                      \
     "cali,cilium_,cni,docker,flannel,genev_sys_,kube,lxcbr,lxdbr,ovn-k8s-mp,podman,tunl,veth,virbr,vxlan_" \
     "sys_"
 
-/** Docker's own bridges: "br-" and 12 digits. Others are hosts' networks ("br-ex", "br-storage"). */
+/** Docker's own bridges are "br-" and 12 digits. Others are networks of hosts ("br-ex", "br-storage"). */
 static int is_dockers(const char *name)
 {
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
@@ -230,7 +230,7 @@ static tw_status_t interfaces_choose(const tw_net_interfaces_t *all, const char 
     const char *ifname = getenv("NCCL_SOCKET_IFNAME");
     if (names[0] != '\0') {
         TW_TRY(choose_named(all, names, chosen));
-    } else if (ifname && strlen(ifname) > 1) { /* NCCL takes a single character for nothing */
+    } else if (ifname && strlen(ifname) > 1) { /* NCCL ignores a single character */
         TW_TRY(choose_matching(all, ifname, chosen));
     } else {
         TW_TRY(choose_any(all, chosen));

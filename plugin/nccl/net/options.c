@@ -1,4 +1,4 @@
-/* The net's variables: named as the transport's where they mean the same. */
+/* The net's variables; they have the transport's names where they mean the same. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
@@ -118,7 +118,7 @@ tw_nccl_profiler_t tw_net_profiler(void)
     return nccls_profiler;
 }
 
-/** Take the secret that ncclSetEncryption was given, unless the variables ask for encryption already. */
+/** Take the secret that the job gave ncclSetEncryption, unless the variables ask for encryption already. */
 static tw_status_t take_nccls_secret(tw_net_options_t *options)
 {
     tw_status_t status = TW_OK;

@@ -1,4 +1,4 @@
-/* Requests: one of NCCL's is one of p2p's for each message in it. Under the domain's lock. */
+/* Requests: one of NCCL's has one of p2p's for each of its messages. The caller holds the domain's lock. */
 #include "plugin/nccl/net/state.h"
 
 #include <limits.h>
@@ -29,7 +29,7 @@ static void put_request(tw_net_request_t *request)
     }
 }
 
-/** Cancel the messages that are left of a request. */
+/** Cancel the messages of a request that have not ended. */
 static void cancel_posted(tw_net_request_t *request)
 {
     for (; request->n_done < request->n; request->n_done++) {
@@ -57,7 +57,7 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 
 /* ---- the profiler -------------------------------------------------------------------------------------- */
 
-/** Tell the profiler of messages that are posted. Not under the lock: a callback may do anything. */
+/** Tell the profiler of messages that are posted. The lock is not held: a callback may do anything. */
 static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
@@ -138,7 +138,7 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/** Test them one after another: one that is done is gone, so it is not tested again. */
+/** Test the messages one after another: one that is done no longer exists, so it is not tested again. */
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;

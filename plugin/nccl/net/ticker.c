@@ -4,12 +4,12 @@
 
 #include "plugin/nccl/net/state.h"
 
-/* Soon where something is left to do that nobody asks for, then less and less often. */
+/* Progress is made soon if something is left to do, then less and less often. */
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** *sleep_ns becomes short if it was woken: until its next turn, nobody wakes it again. Returns 0 once it
- *  is to end. */
+/** Sleep. If it was woken, *sleep_ns becomes short; nobody wakes it again before its next turn. Returns 0
+ *  once it is to end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
@@ -29,8 +29,7 @@ static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
     return !ends;
 }
 
-/** Make progress, unless NCCL's threads do: they hold the lock, or test requests. Returns how long to sleep
- *  now. */
+/** Make progress, unless NCCL's threads do: they hold the lock, or test requests. Returns the next sleep. */
 static long ticker_turn(tw_net_domain_t *domain, long sleep_ns)
 {
     if (pthread_mutex_trylock(&domain->lock) != 0) {
@@ -68,7 +67,8 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/** It costs a system call, and its thread a processor: once, where it sleeps for long. */
+/** Waking costs a system call, and its thread a processor: so it is done once, if the thread sleeps for
+ *  long. */
 void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
     if (domain->is_idle) {

@@ -1,11 +1,11 @@
-/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. What a version's function lacks is
- * not needed, or taken from the process's own context. */
+/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. An argument that a version lacks
+ * is not needed, or the process's own context has it. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"
 #include "plugin/nccl/net/properties.h"
 
-/** "Not yet" is success, and NULL. */
+/** NCCL's convention: "not yet" is success with NULL. */
 static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *made)
 {
     *out = status == TW_OK ? made : NULL;
@@ -69,7 +69,7 @@ static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
     return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
 }
 
-/** No connection is driven by the GPU: device handles stay as they are. */
+/** The GPU drives no connection, so device handles stay as they are. */
 static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void **send_comm,
                                     void **device_handle)
 {
@@ -164,8 +164,7 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
 
-/** *request may hold a hint at the beginning, that NCCL does not need to know when it is done; it is told
- *  anyway. */
+/** *request may hold a hint that NCCL does not need to know when it is done; NCCL is told anyway. */
 static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                   void **mhandles, void **phandles, void **request)
 {
@@ -197,7 +196,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
     return irecv_v9(recv_comm, n, data, wide, tags, mhandles, request);
 }
 
-/** What has come to the host's memory is there. */
+/** There is nothing to flush: what has arrived is in the host's memory. */
 static tw_nccl_result_t iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
                                void **request)
 {

@@ -1,4 +1,4 @@
-/* The table that NCCL chooses from. */
+/* Fills in the table from which NCCL chooses. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void forbid_collnet(float *table, int n_algos, int n_protos)
     }
 }
 
-/* A line under construction: what does not fit is cut. */
+/* A line under construction; text that does not fit is cut. */
 typedef struct line {
     char text[LINE_BYTES];
     size_t length;

@@ -1,4 +1,4 @@
-/* TW_TUNER_FILE: every value has a path, and every path a row in one table. */
+/* Reads TW_TUNER_FILE: every value has a path, and every path is a row of one table. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 
 typedef struct file_key {
     const char *path;
-    size_t offset; /* of a double, unless is_bytes */
+    size_t offset; /* offset of a double, or with is_bytes of a size_t */
     double min, max;
-    int is_bytes; /* a size_t */
+    int is_bytes; /* 1: the value is a size_t */
 } file_key_t;
 
 #define ALPHA(name, member)                                          \
@@ -67,7 +67,7 @@ static const file_key_t *find_key(const char *path)
     return NULL;
 }
 
-/** 1 if a key goes on after `path`. */
+/** Returns 1 if a longer key begins with `path`. */
 static int is_section(const char *path)
 {
     size_t length = strlen(path);
@@ -122,7 +122,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
     return read_object(file, path, json, constants);
 }
 
-/** No deeper than the longest path: what is not a section is not entered. */
+/** Read an object. It goes no deeper than the longest path: only sections are entered. */
 static tw_status_t read_object(const char *file, const char *prefix, json_t *object,
                                tw_tuner_constants_t *constants)
 {

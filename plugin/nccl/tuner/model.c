@@ -1,20 +1,21 @@
-/* What an operation takes: rounds that wait for one another, and bytes through the busiest node's links.
+/* Estimates an operation's time: rounds that wait for one another, and bytes through the busiest node's
+ * links.
  *
  * NCCL's rings go once through all ranks, so that each node is entered and left once. Its tree is two binary
  * trees over the nodes, each for half the data: a node is inside one and a leaf in the other, so it sends and
  * receives every byte twice; with two nodes, once. Inside a node a tree is a chain. NVLS and both kinds of
- * collnet leave the way between nodes to a collnet plugin, which over Ethernet has to move what a ring over
- * the nodes moves, but for what a codec of ours saves. */
+ * collnet leave the way between nodes to a collnet plugin, which over Ethernet must move as much as a ring
+ * over the nodes, less what a codec of ours saves. */
 #include "plugin/nccl/tuner/tuner.h"
 
 typedef struct shape {
-    double ranks, nodes, local; /* local: most ranks of a node */
-    double collnet_bytes;       /* as tw_tuner_constants_t has it */
+    double ranks, nodes, local; /* local: the largest number of ranks on a node */
+    double collnet_bytes;       /* as in tw_tuner_constants_t */
 } shape_t;
 
 typedef struct volume {
     double inter_rounds, node_rounds;
-    double inter_bytes, node_bytes; /* for each byte of the operation */
+    double inter_bytes, node_bytes; /* bytes on the links for each byte of the operation */
 } volume_t;
 
 static double rounds_of_tree(double n)
@@ -69,7 +70,7 @@ static volume_t pat(const shape_t *shape)
                       .node_bytes = bytes};
 }
 
-/** 1 if the algorithm does the function. */
+/** Fill in the volume; 0: the algorithm cannot do the function. */
 static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
 {
     int is_all_reduce = func == TW_NCCL_ALL_REDUCE, reduces_or_gathers = is_all_reduce || is_half(func);
@@ -98,7 +99,7 @@ static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
     }
 }
 
-/** Seconds of 1e-6 for each byte. */
+/** Microseconds for each byte. */
 static double beta_us(const tw_tuner_tier_t *tier)
 {
     return 8 / (tier->gbps * 1e3);

@@ -1,4 +1,4 @@
-/* The tuner's variables, and what is built in. */
+/* The tuner's variables, and its built-in constants. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include "plugin/nccl/collnet/collnet.h"

@@ -1,4 +1,5 @@
-/** The tuner: which algorithm and protocol NCCL takes, from what the links can do. Read in this order:
+/** The tuner: it tells NCCL which algorithm and protocol to take, from what the links can do. Read in this
+ *  order:
  *    tuner.h      this
  *    options.c    variables, and the constants that they make
  *    file.c       TW_TUNER_FILE
@@ -6,9 +7,9 @@
  *    choose.c     the table that NCCL gets, and why
  *    versions.c   NCCL's interface, v2 to v7
  *
- *  All ranks decide alike because a decision follows from the constants, the operation and the number of
- *  ranks and nodes alone: the variables and the file have to be the same on all ranks, and the constants are
- *  logged so that it can be seen. */
+ *  All ranks decide alike because a decision depends only on the constants, the operation and the number of
+ *  ranks and nodes. So the variables and the file must be the same on all ranks; the constants are logged to
+ *  show whether they are. */
 #pragma once
 
 #include "core/core.h"
@@ -20,13 +21,13 @@ TW_C_BEGIN
 
 /** Links between nodes, or inside a node. */
 typedef struct tw_tuner_tier {
-    double alpha_us; /**< from one rank's send to the next one's, for a small message */
-    double gbps;     /**< Gb/s each way; of all links of a node together. Between nodes, 0: not said */
+    double alpha_us; /**< time from one rank's send to the next one's, for a small message */
+    double gbps;     /**< Gb/s each way, all links of a node together. Between nodes, 0: nobody has said */
 } tw_tuner_tier_t;
 
 typedef struct tw_tuner_proto {
-    double alpha_us; /**< what a round takes beyond the tier's alpha */
-    double bytes;    /**< on the wire for each byte of data */
+    double alpha_us; /**< time of a round beyond the tier's alpha */
+    double bytes;    /**< bytes on the wire for each byte of data */
 } tw_tuner_proto_t;
 
 typedef struct tw_tuner_constants {
@@ -34,15 +35,15 @@ typedef struct tw_tuner_constants {
     tw_tuner_proto_t proto[TW_NCCL_PROTOS];
     /** share of the links' speed that an algorithm reaches with long messages, up to 1 */
     double share[TW_NCCL_ALGOS];
-    /** shorter all-reduces do not go through collnet: it always sends whole chunks */
+    /** shorter all-reduces do not use the collnet, which always sends whole chunks */
     size_t collnet_min_bytes;
-    /** What the collnet sends between nodes for each byte of an all-reduce, beside plain ones of bf16: a
-     *  tuner is not told the type, and fp32 saves more. 1: TW_ALLREDUCE_CODEC is plain. */
+    /** Bytes that the collnet sends between nodes for each byte of a plain bf16 all-reduce. A tuner is not
+     *  told the type; fp32 saves more. 1: TW_ALLREDUCE_CODEC is plain. */
     double collnet_bytes;
 } tw_tuner_constants_t;
 
-/** 1 Gb/s Ethernet between nodes and PCIe inside. What protocols and algorithms cost is as NCCL 2.28 has
- *  it. */
+/** Set the defaults: 1 Gb/s Ethernet between nodes and PCIe inside. Costs of protocols and algorithms are
+ *  those of NCCL 2.28. */
 void tw_tuner_constants_init(tw_tuner_constants_t *constants);
 /** Read a JSON file onto `constants`. TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_FORMAT: logged with the file's
  *  name, and the line or the key; an unknown key with the nearest one. The constants stay as they were then.
@@ -55,14 +56,14 @@ tw_status_t tw_tuner_file_read(const char *path, tw_tuner_constants_t *constants
 
 typedef struct tw_tuner_options {
     char *file;
-    double alpha_us, gbps; /**< 0: as the file says */
+    double alpha_us, gbps; /**< 0: the file decides */
     int explain;
 } tw_tuner_options_t;
 
-/** Read the variables and the file; TW_NET_ALPHA_US and TW_NET_GBPS count before the file. Where neither says
- *  the speed between nodes it is 0, whatever is known of this node's devices: another node's may differ, its
- *  ranks would choose otherwise, and both would wait for ever. NCCL's own times follow the slowest of all
- *  nodes. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+/** Read the variables and the file; TW_NET_ALPHA_US and TW_NET_GBPS override the file. If neither gives the
+ *  speed between nodes, it is 0, whatever is known of this node's devices: another node's may differ, its
+ *  ranks would choose otherwise, and both would wait for ever. NCCL's own times follow the slowest node.
+ *  TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 /* ---- decisions ----------------------------------------------------------------------------------------- */
@@ -71,16 +72,16 @@ typedef struct tw_tuner {
     tw_tuner_constants_t constants;
     size_t world, n_nodes;
     int explain;
-    uint64_t explained[TW_NCCL_FUNCS]; /**< bit b: sizes of b bits were shown */
+    uint64_t explained[TW_NCCL_FUNCS]; /**< bit b: a line about sizes of b bits was logged */
 } tw_tuner_t;
 
 typedef struct tw_tuner_op {
     int func;     /**< tw_nccl_func_t, or one that NCCL has besides */
     size_t bytes; /**< total of all ranks' shards */
-    int n_ops;    /**< operations that NCCL does in one go */
+    int n_ops;    /**< operations that NCCL runs as one */
 } tw_tuner_op_t;
 
-/** Microseconds; negative: not known for this algorithm, function or protocol. */
+/** Estimate an operation's microseconds; negative: not known for this algorithm, function or protocol. */
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
 
 /** Fill in [n_algos][n_protos] expected times, if the speed between nodes is known. Forbidden entries stay
@@ -89,7 +90,7 @@ double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int al
  *  better. */
 void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
 
-/** Finds the entry that NCCL takes: the first of the lowest that are not negative. 0: there is none. */
+/** Find the entry that NCCL takes: the first of the lowest that are not negative. 0: there is none. */
 int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, int *proto);
 
 /** "all_reduce", "ring", "ll128"; "?" */

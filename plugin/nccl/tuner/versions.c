@@ -1,5 +1,5 @@
-/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. Asking never fails: NCCL would
- * end the operation. */
+/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. A question never fails, as NCCL
+ * would then end the operation. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"
@@ -58,8 +58,8 @@ static tw_nccl_result_t ask_v4(void *context, int func, size_t bytes, int n_ops,
     return ask_v3(context, func, bytes, n_ops, table, n_algos, n_protos, n_channels);
 }
 
-/** v2 does not say what is allowed. Rings and trees with LL and Simple always are, unless the user
- *  chooses. */
+/** v2 does not say what is allowed. Rings and trees with LL and Simple always are, unless the user has
+ *  chosen. */
 static int users_choice(void)
 {
     return getenv("NCCL_ALGO") || getenv("NCCL_PROTO");
