@@ -1,4 +1,5 @@
-/** Pairs of marks, used again once both have passed. What CUDA refuses is not measured. */
+/** Times calls by pairs of marks on their streams, which are used again once both have passed. A mark that
+ *  CUDA refuses is not measured. */
 #include "plugin/interpose/clock.h"
 
 #include "plugin/interpose/report.h"

@@ -1,4 +1,5 @@
-/** How long calls take on their streams. The GPU measures it, and the result is read later: nobody waits. */
+/** How long calls take on their streams. The GPU measures it, and the result is read later, so that nobody
+ *  waits. */
 #pragma once
 
 #include "plugin/interpose/gpu.h"
@@ -15,7 +16,7 @@ typedef struct tw_ip_clock {
     int is_open[TW_IP_CLOCK_CALLS];
 } tw_ip_clock_t;
 
-/** A call begins on the stream. Returns its place, or -1: all places are taken, so this call is not
+/** Note that a call begins on the stream. Returns its place, or -1: all places are taken, so this call is not
  *  measured. */
 int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream);
 void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);

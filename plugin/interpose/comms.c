@@ -1,4 +1,4 @@
-/** The table of communicators, and how one is learned. */
+/** The table of communicators, and how a rank learns where their ranks are. */
 #include "plugin/interpose/comms.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
     }
 }
 
-/** Take it out of the table, as a new communicator may get the same handle. NULL: it was not there. */
+/** Take a communicator out of the table, as a new one may get the same handle. NULL: it was not there. */
 static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
     (void)pthread_mutex_lock(&table_lock);
@@ -222,8 +222,8 @@ void tw_ip_comm_arrived(ncclComm_t nccl)
     }
 }
 
-/** Find the meeting of a communicator, also of one whose handle the job has read before any call told that
- *  NCCL has made it. */
+/** Find the meeting of a communicator. It may be one whose handle the job has read before any call told us
+ *  that NCCL has made it. */
 static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(nccl);

@@ -1,4 +1,4 @@
-/** The CUDA runtime, as gpu.h has it. */
+/** The functions of gpu.h by the CUDA runtime. */
 #include "plugin/interpose/gpu.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include "quant/quant.h"
 
-/** Kernels of quant have more than 4 KB of parameters: since CUDA 12.1, in its toolkit and its driver. */
+/** Kernels of quant have more than 4 KB of parameters: toolkit and driver allow that since CUDA 12.1. */
 #define LEAST_DRIVER 12010
 _Static_assert(CUDART_VERSION >= LEAST_DRIVER, "kernels with more than 4 KB of parameters need CUDA 12.1");
 
@@ -21,7 +21,7 @@ static void gpu_probe(void)
     error = error == cudaSuccess ? cudaGetDevice(&device) : error;
     works = error == cudaSuccess && driver / 1000 >= runtime / 1000 && driver >= LEAST_DRIVER;
     if (error != cudaSuccess) {
-        (void)cudaGetLastError(); /* the job shall not find it */
+        (void)cudaGetLastError(); /* clear the error, which the job must not see */
         tw_error("nccl: nothing can be quantized here: CUDA: %s", cudaGetErrorString(error));
     } else if (!works) {
         tw_error("nccl: nothing can be quantized here: built with CUDA %d.%d, and the driver is for %d.%d "
@@ -41,7 +41,7 @@ int tw_ip_gpu_device(void)
 {
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess) {
-        (void)cudaGetLastError(); /* the job shall not find it */
+        (void)cudaGetLastError(); /* clear the error, which the job must not see */
         return 0;
     }
     return device;
@@ -51,7 +51,7 @@ int tw_ip_gpu_captures(tw_stream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing((cudaStream_t)stream, &capture) != cudaSuccess) {
-        (void)cudaGetLastError(); /* the job shall not find it */
+        (void)cudaGetLastError(); /* clear the error, which the job must not see */
         return 0;
     }
     return capture != cudaStreamCaptureStatusNone;
@@ -83,7 +83,7 @@ tw_status_t tw_ip_gpu_mark_sec(tw_ip_mark_t from, tw_ip_mark_t to, double *sec)
     cudaError_t error = cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to);
     *sec = (double)ms * 1e-3;
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* the job shall not find it */
+        (void)cudaGetLastError(); /* clear the error, which the job must not see */
         return TW_IN_PROGRESS;
     }
     return tw_quant_cuda_status(error, "cudaEventElapsedTime");

@@ -1,4 +1,4 @@
-/** What a thread has open. NCCL is told of every start and end, so its own depth is ours. */
+/** The group that a thread has open. NCCL is told of every start and end, so both count the same depth. */
 #include "plugin/interpose/group.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meetin
     return ncclSuccess;
 }
 
-/** Note the communicators that the group was to make: NCCL has written their handles, or will later. */
+/** Note the communicators that the group was to make: NCCL has written their handles, or will do so later. */
 static ncclResult_t welcome(const group_t *ended, ncclResult_t result)
 {
     for (size_t i = 0; i < ended->n_expected; i++) {
@@ -85,7 +85,8 @@ static ncclResult_t group_ask(tw_ip_comm_t *comm)
     return asked == ncclSuccess ? state : asked;
 }
 
-/** A communicator that does not block works on the group in the background; ours come after. */
+/** Wait for a communicator that does not block: it works on the group in the background, and our calls come
+ *  after. */
 static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
@@ -125,7 +126,7 @@ ncclResult_t tw_ip_group_end(void)
         group.depth--;
         return result;
     }
-    group = (group_t){0}; /* a call that is left to NCCL after all may find its way back here */
+    group = (group_t){0}; /* a call that is left to NCCL after all may come back here */
     result = run_calls(&ended, welcome(&ended, result));
     free(ended.calls);
     return result;

@@ -1,4 +1,4 @@
-/** Lines, in NCCL's log or as if they were. */
+/** Writes lines to NCCL's log, or to stderr in the same form. */
 #include "plugin/interpose/lines.h"
 
 #include <stdarg.h>
@@ -35,7 +35,7 @@ void tw_ip_lines_last(void (*print)(void))
     print_last = print;
 }
 
-/** NCCL is still there: what begins later ends sooner. */
+/** Print the last lines while NCCL is still there: what is registered later runs earlier. */
 static void lines_end(void)
 {
     if (print_last) {

@@ -1,4 +1,4 @@
-/** The mark in an id, what a rank tells of itself, and what it has heard. */
+/** The mark in a communicator's id, what a rank tells the registry, and what it hears there. */
 #include "plugin/interpose/meet.h"
 
 #include <netdb.h>
@@ -26,14 +26,14 @@
 
 struct tw_ip_meeting {
     LIST_ENTRY(tw_ip_meeting) link;
-    pthread_mutex_t lock; /**< guards what follows */
+    pthread_mutex_t lock; /**< guards all below */
     tw_ip_place_t place;
     tw_ip_entry_t own;
     int is_decided;
     int is_of_job;
-    int is_alone; /**< one rank: so are all that are split off it */
+    int is_alone; /**< it has one rank, and so has all that is split off it */
     tw_ip_reason_t why;
-    ncclResult_t error; /**< what asking ended with; later calls return it again */
+    ncclResult_t error; /**< how asking ended; later calls return it again */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -69,15 +69,15 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 /* ---- the mark in an id --------------------------------------------------------------------------------- */
 
 #define MARK 0x4431784e77546970u
-#define NCCL_ADDRESS_AT 8 /**< behind a magic number: a struct sockaddr */
+#define NCCL_ADDRESS_AT 8 /**< where NCCL's own struct sockaddr is: behind a magic number */
 
-/** What is written to the last bytes of an id. */
+/** What is written into the last bytes of an id. */
 typedef struct mark {
     uint64_t magic;
-    uint64_t sum; /**< a hash of the mark without it, and of NCCL's own bytes */
+    uint64_t sum; /**< hash of the rest of the mark, and of NCCL's own bytes */
     uint8_t address[16];
     uint16_t port, unused[3];
-    uint8_t secret[16]; /**< name and key are made of it */
+    uint8_t secret[16]; /**< name and key are made from it */
 } mark_t;
 
 #define MARK_AT (NCCL_UNIQUE_ID_BYTES - sizeof(mark_t))
@@ -98,7 +98,7 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** The address to which NCCL's own ranks connect; 0: it is of no kind that others reach. */
+/** Read the address to which NCCL's own ranks connect; 0: it is of no kind that others can reach. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -163,7 +163,7 @@ static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
 
 /* ---- this rank ----------------------------------------------------------------------------------------- */
 
-/** A random number for this process; after a fork, another one. */
+/** A random number for this process; a forked process makes another one. */
 static uint64_t own_process(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -269,7 +269,7 @@ static int find_host(const char *host, uint8_t address[16])
         const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)at->ai_addr)->sin6_addr;
         memcpy(address, in6, 16);
         if (IN6_IS_ADDR_V4MAPPED(in6)) {
-            break; /* IPv4 is taken before IPv6 */
+            break; /* an IPv4 address counts before IPv6 */
         }
     }
     freeaddrinfo(found);
@@ -283,7 +283,7 @@ static uint16_t job_port(const tw_ip_place_t *place, int try)
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
-/** Listen on all addresses: here the host's name may mean another one than on other hosts. */
+/** Listen on all addresses: on this host its name may mean another one than on others. */
 static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;

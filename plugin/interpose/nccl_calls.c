@@ -1,4 +1,4 @@
-/** The real functions of NCCL, found once, and one call of a collective handed on to them. */
+/** NCCL's real functions, found once, and how a call of a collective is passed on to them. */
 #include "plugin/interpose/nccl_calls.h"
 
 #include <dlfcn.h>
@@ -100,7 +100,7 @@ ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
     return lacks(c);
 }
 
-/** The call's configuration, if it reaches to `end`; else NULL: an older caller's is shorter. */
+/** The call's configuration, if it is long enough to reach `end`; else NULL: an older caller's is shorter. */
 static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;

@@ -46,7 +46,7 @@ typedef struct ncclWindow *ncclWindow_t;
 typedef struct tw_ip_awaited ncclWaitSignalDesc_t;
 #endif
 
-/** ncclEncryptionConfig_t (2.32): of NCCL's own sockets. */
+/** ncclEncryptionConfig_t (2.32): how NCCL's own sockets encrypt. */
 typedef struct tw_ip_encryption {
     size_t size;
     unsigned int magic, version;
@@ -60,7 +60,7 @@ typedef struct tw_ip_encryption {
 typedef struct tw_ip_encryption ncclEncryptionConfig_t;
 #endif
 
-/* Of 2.23 and later. Where the header has them, these are the same. */
+/* Types of 2.23 and later. Where the header has them, these are the same. */
 typedef struct ncclSimInfo_v22200 tw_ip_sim_info_t;
 struct ncclDevComm;
 struct ncclDevCommRequirements;
@@ -135,7 +135,7 @@ ncclResult_t ncclAlltoAllConfig(const void *from, void *to, size_t count, ncclDa
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 
-/** The functions that it calls besides. */
+/** Functions that this library calls but does not wrap. */
 #define TW_IP_ASKED(X)  \
     X(ncclCommCount)    \
     X(ncclCommUserRank) \
@@ -150,7 +150,7 @@ typedef struct tw_ip_functions {
 
 /** NCCL's functions; a member is NULL where this process's NCCL lacks it. Any thread. */
 const tw_ip_functions_t *tw_ip_real(void);
-/** Calls one of them; ncclInvalidUsage where NCCL lacks it. */
+/** Call one of them; ncclInvalidUsage where NCCL lacks it. */
 #define TW_IP_CALL(name, ...) (tw_ip_real()->name ? tw_ip_real()->name(__VA_ARGS__) : ncclInvalidUsage)
 /** The address of one of the wrapped functions, by name; NULL: it is not wrapped, or NCCL lacks it. */
 void *tw_ip_real_at(const char *name);
@@ -169,20 +169,20 @@ typedef struct tw_ip_call {
     tw_ip_kind_t kind;
     const void *from;
     void *to;
-    size_t count; /**< elements: of a shard; all-reduce: of the tensor */
+    size_t count; /**< elements: of a shard; in an all-reduce, of the tensor */
     ncclDataType_t type;
     ncclRedOp_t op;
     ncclComm_t comm;
     cudaStream_t stream;
-    int has_config; /**< 1: the Config form was called */
+    int has_config; /**< 1: the job called the form with a configuration */
     const ncclCollConfig_t *config;
 } tw_ip_call_t;
 
 /** Let NCCL do the call. ncclInvalidUsage (logged): this NCCL has no such call. */
 ncclResult_t tw_ip_pass(const tw_ip_call_t *call);
-/** The call's option of ours with this number; NULL: it has none. */
+/** The call's option for this library with that number; NULL: it has none. */
 const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option);
-/** The event that the call's config has; NULL: none. */
+/** The event that the call's configuration has; NULL: none. */
 void *tw_ip_call_event(const tw_ip_call_t *call);
 const char *tw_ip_kind_name(tw_ip_kind_t kind);
 

@@ -1,4 +1,4 @@
-/** What was asked for, and the rule for one call. */
+/** What the environment asks for, and the rule for one call. */
 #include "plugin/interpose/policy.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ static int is_set(const char *name)
     return value && *value;
 }
 
-/** PyTorch's variables are about weights and gradients, which nobody can tell apart here. */
+/** Warn of PyTorch's variables, which distinguish weights from gradients; here nobody can. */
 static void look_for_pytorchs_names(void)
 {
     static const struct {

@@ -8,7 +8,7 @@ TW_C_BEGIN
 
 /** Why a call was left to NCCL. */
 typedef enum tw_ip_reason {
-    TW_IP_REPLACED, /**< it was not */
+    TW_IP_REPLACED, /**< it was not left to NCCL */
     TW_IP_PLAIN,
     TW_IP_ASKED_PLAIN,
     TW_IP_SMALL,
@@ -31,22 +31,22 @@ const char *tw_ip_reason_text(tw_ip_reason_t reason);
 
 typedef struct tw_ip_side {
     int is_plain;
-    tw_quant_codec_t codec; /**< unless plain */
+    tw_quant_codec_t codec; /**< valid unless it is plain */
 } tw_ip_side_t;
 
 typedef struct tw_ip_policy {
-    tw_ip_side_t gathers; /**< what all-gathers send */
-    tw_ip_side_t sums;    /**< what reduce-scatters and all-reduces send */
-    size_t min_bytes;     /**< over all ranks */
-    double report_sec;    /**< 0: at exit alone */
+    tw_ip_side_t gathers; /**< for all-gathers */
+    tw_ip_side_t sums;    /**< for reduce-scatters and all-reduces */
+    size_t min_bytes;     /**< smallest call that is quantized, over all ranks */
+    double report_sec;    /**< 0: report at exit alone */
 } tw_ip_policy_t;
 
-/** The policy of the environment's variables, or what was set since. A variable that makes no sense is
- *  logged, and then everything is plain. Any thread. */
+/** The policy of the environment's variables, or what was set since. If a variable makes no sense, that is
+ *  logged, and everything is plain. Any thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
 /** Does what tw_nccl_set_policy says. */
 tw_status_t tw_ip_policy_set(const char *gathers, const char *sums);
-/** What ranks must agree on. */
+/** A hash of what ranks must agree on. */
 uint64_t tw_ip_policy_hash(void);
 /** "gathers int8, sums plain, from 1.00 MiB on", into buf; returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);

@@ -1,8 +1,8 @@
-/** Calls of objects that are in the process already. Each keeps the addresses of the functions that it takes
- *  from others in a table of its own (its GOT), one relocation for each; where such a relocation names a
- *  function of NCCL's that is wrapped, the address becomes the wrapper's. Tables that were made read-only
- *  once they were filled (RELRO) are writable for that moment. Objects that are loaded later are looked at
- *  when the next communicator is made. */
+/** Redirects calls of objects that are in the process already. Each object keeps the addresses of other
+ *  objects' functions in a table of its own (its GOT), with one relocation for each; where a relocation names
+ *  a function of NCCL's that is wrapped, the address becomes the wrapper's. Tables that were made read-only
+ *  once they were filled (RELRO) are writable for that moment. Objects that are loaded later are handled when
+ *  the next communicator is made. */
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -26,25 +26,25 @@
 #error "which relocations name a function on this processor?"
 #endif
 
-/** A place that holds the address of a function of NCCL's. */
+/** A place in memory that holds the address of one of NCCL's functions. */
 typedef struct place {
     void **at;
     void *to;
-    int is_protected; /**< RELRO */
+    int is_protected; /**< read-only after it was filled (RELRO) */
 } place_t;
 
 typedef struct places {
     place_t *items;
     size_t n, max;
-    int is_short; /**< out of memory */
+    int is_short; /**< 1: out of memory */
 } places_t;
 
 /** What the dynamic section of an object says. */
 typedef struct object {
     const char *name;
     uintptr_t base;
-    uintptr_t first, end;             /**< its addresses */
-    uintptr_t relro_first, relro_end; /**< what the linker has made read-only */
+    uintptr_t first, end;             /**< addresses that the object takes */
+    uintptr_t relro_first, relro_end; /**< addresses that the linker has made read-only */
     const ElfW(Sym) * symbols;
     const char *strings;
     const ElfW(Rela) * calls, *relocations;
@@ -53,7 +53,7 @@ typedef struct object {
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/** Which of the real functions is at this name; its wrapper in `to`. NULL: it is none of them. */
+/** Find the real function with this name, and its wrapper, into `to`. NULL: there is none. */
 static void *find_wrapped(const char *name, void **to)
 {
     if (strncmp(name, "nccl", 4) != 0) {
@@ -94,7 +94,7 @@ static void scan_relocation(const object_t *object, const ElfW(Rela) * relocatio
         return;
     }
     void *real = find_wrapped(object->strings + symbol->st_name, &to);
-    void **holds = (void **)at; /* where the linker puts an address */
+    void **holds = (void **)at; /* the linker puts the address here */
     int is_open = IS_CALL(type) && object_has(object, (uintptr_t)*holds);
     if (real && (*holds == real || is_open)) {
         add_place(places, (place_t){holds, to, at >= object->relro_first && at < object->relro_end});
@@ -109,7 +109,7 @@ static void scan_relocations(const object_t *object, const ElfW(Rela) * relocati
     }
 }
 
-/** The dynamic linker of glibc turns these into addresses, but for the vDSO's. */
+/** glibc's dynamic linker has made these addresses absolute; only the vDSO's are still relative. */
 static uintptr_t address_of(const object_t *object, uintptr_t value)
 {
     return value >= object->base ? value : object->base + value;
@@ -167,7 +167,7 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
         } else if (header->p_type == PT_GNU_RELRO) {
             object->relro_first = first;
             object->relro_end =
-                end / page_bytes() * page_bytes(); /* what shares its last page stays writable */
+                end / page_bytes() * page_bytes(); /* data that shares its last page stays writable */
         } else if (header->p_type == PT_DYNAMIC) {
             dynamic = (const ElfW(Dyn) *)first;
         }
@@ -175,7 +175,7 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
     return dynamic;
 }
 
-/** This library and NCCL itself stay as they are. */
+/** Returns 1 for this library and for NCCL itself, which stay as they are. */
 static int is_ours_or_nccls(const object_t *object)
 {
     return object_has(object, (uintptr_t)&find_wrapped) ||
@@ -200,7 +200,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 
 /* ---- changing it --------------------------------------------------------------------------------------- */
 
-/** An address is aligned, and so within one page. */
+/** Change the protection of a place's page. An address is aligned, and so lies within one page. */
 static int protect(const place_t *place, int protection)
 {
     uintptr_t page = page_bytes();
@@ -216,7 +216,7 @@ static void close_pages(const place_t *items, size_t n)
     }
 }
 
-/** Make the pages writable: all, or none. Returns 0, or errno. */
+/** Make all pages writable, or none. Returns 0, or errno. */
 static int open_pages(const place_t *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -229,7 +229,8 @@ static int open_pages(const place_t *items, size_t n)
     return 0;
 }
 
-/** What cannot fail comes last: nothing has to be taken back. Returns 0, or errno. */
+/** Set all addresses. What cannot fail comes last, so that nothing has to be taken back. Returns 0, or
+ *  errno. */
 static int set_all(const places_t *places)
 {
     int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);
@@ -246,10 +247,10 @@ static int set_all(const places_t *places)
 /* ---- once, and again ----------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int is_on;                /**< calls have been redirected */
-static int is_refused;           /**< calls cannot be redirected, or no longer */
-static int is_entered;           /**< the job calls wrappers */
-static unsigned long long known; /**< objects that this process had loaded when it was last looked at */
+static int is_on;                /**< 1: calls have been redirected */
+static int is_refused;           /**< 1: calls cannot be redirected, or no longer */
+static int is_entered;           /**< 1: the job calls wrappers */
+static unsigned long long known; /**< how many objects the process had loaded at the last scan */
 
 typedef struct scan {
     places_t places;
@@ -283,7 +284,8 @@ static void say_refused(int error)
     }
 }
 
-/** Redirect what is loaded by now. Returns how many places, or -1. The caller holds the lock. */
+/** Redirect the calls of what is loaded by now. Returns how many addresses have changed, or -1. The caller
+ *  holds the lock. */
 static int redirect(void)
 {
     scan_t scan = {.error = 0};

@@ -5,9 +5,9 @@
 
 TW_C_BEGIN
 
-/** Call this when a communicator is made: if calls have been redirected, redirects those of objects that were
- *  loaded since. Any thread; costs next to nothing if there are none. TW_ERR_UNSUPPORTED (logged, once): it
- *  cannot be done. Then no further communicator may be made: other ranks may have redirected those calls. */
+/** Call this when a communicator is made: if calls have been redirected, it redirects those of objects that
+ *  were loaded since. Any thread; it costs next to nothing if there are none. TW_ERR_UNSUPPORTED (logged,
+ *  once): it failed, and no further communicator may be made: other ranks may have redirected those calls. */
 tw_status_t tw_ip_redirect_loaded(void);
 
 TW_C_END

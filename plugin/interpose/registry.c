@@ -1,4 +1,4 @@
-/** The registry's side: one thread serves all meetings of this process. */
+/** The registry's side of a question: one thread serves all meetings of this process. */
 #include "plugin/interpose/registry.h"
 
 #include <errno.h>
@@ -23,15 +23,15 @@
 typedef struct meeting {
     LIST_ENTRY(meeting) link;
     uint8_t name[TW_IP_NAME_BYTES], key[TW_IP_KEY_BYTES];
-    uint32_t world; /**< 0: nobody has come yet */
+    uint32_t world; /**< 0: no rank has come yet */
     uint32_t n_here;
-    tw_ip_entry_t *entries; /**< [world], until there is a verdict; world 0: he has not come */
-    tw_ip_answer_t answer;  /**< verdict 0: not yet */
+    tw_ip_entry_t *entries; /**< [world], until there is a verdict; an entry with world 0 has not come */
+    tw_ip_answer_t answer;  /**< verdict 0: there is none yet */
 } meeting_t;
 
 typedef enum step { HELLO, QUESTION, WAITS, ANSWERED } step_t;
 
-/** A connection to the registry, of a rank or a stranger. */
+/** A connection to the registry; it may be a stranger's. */
 typedef struct client {
     int fd;
     step_t step;
@@ -50,13 +50,13 @@ typedef struct registry {
     int listener;
     uint8_t address[16];
     uint16_t port;
-    /** guards the list: any thread adds meetings, none is removed; the registry's thread alone reads and
-     *  changes one */
+    /** guards the list, to which any thread adds meetings, and which loses none; only the registry's thread
+     *  reads and changes a meeting */
     pthread_mutex_t lock;
     LIST_HEAD(, meeting) meetings;
     client_t clients[CLIENTS_MAX];
     int n_clients;
-    double deaf_sec; /**< no connection is accepted before this time: no descriptor was left */
+    double deaf_sec; /**< until then no connection is accepted, as no descriptor was left */
 } registry_t;
 
 /* ---- verdicts ------------------------------------------------------------------------------------------ */
@@ -163,7 +163,7 @@ static void add_entry(meeting_t *m, const tw_ip_entry_t *entry)
     m->entries[entry->rank] = *entry;
 }
 
-/** Returns 1 once there is a verdict. */
+/** Decide if that is possible by now. Returns 1 once there is a verdict. */
 static int meeting_settle(meeting_t *m, double end_sec)
 {
     if (m->answer.verdict == 0 && m->world > 0 && m->n_here == m->world) {
@@ -241,7 +241,7 @@ static int client_hear(client_t *v)
     return 1;
 }
 
-/** Read what has come. Returns 0 if the connection is to be closed. */
+/** Read what has come from a client. Returns 0 if the connection is to be closed. */
 static int listen_to(registry_t *registry, client_t *v)
 {
     size_t whole = v->step == HELLO ? sizeof(v->in.hello) : sizeof(v->in.question);
@@ -366,8 +366,8 @@ static registry_t *registry_create(const tw_ip_place_t *place)
     return NULL;
 }
 
-/** Registries stay until the process ends. One for each address that NCCL has, and one at a port that was
- *  asked for. */
+/** All registries, which stay until the process ends: one for each address that NCCL has, and one at a port
+ *  that was asked for. */
 static registry_t *registries[8];
 static pthread_mutex_t registries_lock = PTHREAD_MUTEX_INITIALIZER;
 

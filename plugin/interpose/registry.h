@@ -3,10 +3,10 @@
  *
  *  Ranks cannot ask each other over the communicator: a rank without the library would take what they send
  *  for its own collective, and both would go on with wrong values. So each rank that has it registers before
- *  NCCL makes the communicator. NCCL makes none until all ranks have come: whoever asks afterwards hears of
- *  everybody who has the library; who has not registered by then lacks it. The registry gives its first
- *  answer to all. A rank that has registered, or may have, and gets no answer fails: it does not know what
- *  the others do.
+ *  NCCL makes the communicator. NCCL makes no communicator until all ranks have come. So whoever asks
+ *  afterwards hears of everybody who has the library: a rank that has not registered by then lacks it. The
+ *  registry gives its first answer to all. A rank that has registered, or may have, and gets no answer fails:
+ *  it does not know what the others do.
  *
  *  What is sent carries a keyed hash; the key comes with the id. Private to the folder. */
 #pragma once
@@ -20,7 +20,7 @@ TW_C_BEGIN
  *  there is no such address, the port is taken, or there is no socket or thread to be had. */
 tw_status_t tw_ip_registry_open(tw_ip_place_t *place);
 
-/** Register. TW_ERR_NOT_FOUND, silent: the registry was not reached within connect_sec, so it does not
+/** Register a rank. TW_ERR_NOT_FOUND, silent: the registry was not reached within connect_sec, so it does not
  *  know of this rank. TW_ERR_PEER (logged): it may know of it. */
 tw_status_t tw_ip_registry_register(const tw_ip_place_t *place, const tw_ip_entry_t *entry,
                                     double connect_sec);

@@ -9,11 +9,11 @@
 
 #include "plugin/interpose/registry.h"
 
-#define ANSWER_SEC 20.0 /**< that an answer may take, besides wait_ms */
+#define ANSWER_SEC 20.0 /**< the longest that an answer may take, besides wait_ms */
 
 /* ---- sockets ------------------------------------------------------------------------------------------- */
 
-/** 1 once the socket is ready; 0: not in time. */
+/** Wait for the socket. Returns 1 once it is ready; 0: not in time. */
 static int wait_until(int fd, short events, double end_sec)
 {
     for (;;) {
@@ -68,7 +68,7 @@ static int send_all(int fd, const void *message, size_t bytes)
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
 
-/** The registry knows the meeting, and proves it. -1: nothing was said there. */
+/** Reach the registry, which must know the meeting and prove it. -1: nobody there answered. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)
 {
     tw_ip_hello_t hello;

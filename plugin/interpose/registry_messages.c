@@ -1,4 +1,4 @@
-/** Hashes of what is said at a registry. */
+/** Hashes of the messages between a rank and a registry. */
 #include "plugin/interpose/registry_messages.h"
 
 #include <sodium.h>

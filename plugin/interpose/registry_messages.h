@@ -16,7 +16,7 @@ TW_C_BEGIN
 #define TW_IP_KEY_BYTES 32
 #define TW_IP_SAID_BYTES 200
 
-/** A meeting, and where its registry is. */
+/** A meeting's name and key, and where its registry is. */
 typedef struct tw_ip_place {
     uint8_t address[16]; /**< IPv4 mapped into IPv6 */
     uint16_t port;
@@ -27,14 +27,14 @@ typedef struct tw_ip_place {
 /** What a rank tells of itself. */
 typedef struct tw_ip_entry {
     uint32_t rank, world;
-    uint32_t cannot;  /**< 1: it has the library, and cannot use it */
+    uint32_t cannot;  /**< 1: it has the library, but cannot use it */
     uint32_t wait_ms; /**< how long the registry waits for ranks that have not come, before it answers */
-    uint64_t terms;   /**< a hash of what must be the same on all ranks */
-    uint64_t process; /**< a number of its own for each process */
+    uint64_t terms;   /**< hash of what must be the same on all ranks */
+    uint64_t process; /**< number that no other process has */
 } tw_ip_entry_t;
 
 typedef enum tw_ip_verdict {
-    TW_IP_ALL_HERE = 1, /**< all have it, can use it, on the same terms, each in a process of its own */
+    TW_IP_ALL_HERE = 1, /**< all have it and can use it, on the same terms, each in a process of its own */
     TW_IP_NOT_ALL,
     TW_IP_ONE_CANNOT,
     TW_IP_TERMS_DIFFER,
@@ -43,8 +43,8 @@ typedef enum tw_ip_verdict {
 
 typedef struct tw_ip_answer {
     uint32_t verdict;
-    uint32_t speaker;            /**< the lowest rank that has registered: that one tells the user */
-    char said[TW_IP_SAID_BYTES]; /**< why not */
+    uint32_t speaker;            /**< the lowest rank that has registered, which tells the user */
+    char said[TW_IP_SAID_BYTES]; /**< why not all have it */
 } tw_ip_answer_t;
 
 #define TW_IP_NONCE_BYTES 16
@@ -79,7 +79,7 @@ typedef struct tw_ip_session {
     uint8_t rank_nonce[TW_IP_NONCE_BYTES], registry_nonce[TW_IP_NONCE_BYTES];
 } tw_ip_session_t;
 
-/** `letter` tells the messages apart: 'w', 'q', 'a'. */
+/** Compute the hash of a message. `letter` tells the messages apart: 'w', 'q', 'a'. */
 void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
                 uint8_t mac[TW_IP_MAC_BYTES]);
 int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,

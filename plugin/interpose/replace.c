@@ -1,15 +1,15 @@
-/** The judgment on a call, and the call itself by the library's collectives. */
+/** Judges a call, and runs it by the library's collectives. */
 #include "plugin/interpose/replace.h"
 
 #include "plugin/interpose/comms.h"
 #include "plugin/interpose/report.h"
 #include "plugin/nccl/abi/types.h"
 
-#define SEED 0x7457 /**< seeds stochastic rounding; the step tells calls apart */
+#define SEED 0x7457 /**< seed of stochastic rounding; the step tells calls apart */
 
 /* ---- judging ------------------------------------------------------------------------------------------- */
 
-/** With comm->lock. */
+/** Judge a call, now that its communicator is known. With comm->lock. */
 static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
@@ -60,7 +60,7 @@ static uint64_t sent_bytes(tw_coll_t *coll)
     return counters.inter_node_bytes;
 }
 
-/** Enqueue the operation on the stream, all of it. */
+/** Enqueue the whole operation on the stream. */
 static tw_status_t replace_post(tw_ip_comm_t *comm, const tw_ip_ready_t *ready, tw_type_t type)
 {
     static const tw_coll_op_t ops[] = {TW_COLL_ALLGATHER, TW_COLL_REDUCE_SCATTER, TW_COLL_ALLREDUCE};
@@ -104,7 +104,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
     return tw_ip_result(status);
 }
 
-/** With comm->lock. */
+/** Run a call on a communicator that is known. With comm->lock. */
 static ncclResult_t replace_run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 {
     ncclResult_t result = tw_ip_comm_learn(comm);

@@ -1,4 +1,4 @@
-/** Counters of the process, and their lines. */
+/** Counts what this process does, and prints the lines of the report. */
 #include "plugin/interpose/report.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ typedef struct tally {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tally_t tallies[TW_IP_KINDS];
-static pid_t reporter; /**< 0: nobody yet */
+static pid_t reporter; /**< the process that reports; 0: none yet */
 static int rank_of_job;
 static double reported_sec;
 
@@ -65,8 +65,7 @@ static void print_if_due(void)
     }
 }
 
-static pid_t
-    member; /**< the process that has communicators which may span nodes; no call was large enough to ask */
+static pid_t member; /**< process with communicators whose nodes are not known yet */
 static int n_members, n_one_node;
 
 /** Only a process that made a communicator between nodes prints anything, not those that it forks. */

@@ -85,7 +85,7 @@ ncclResult_t ncclGroupEnd(void)
     return tw_ip_group_end();
 }
 
-/** The calls that were kept to be quantized are dropped: NCCL cannot simulate them. */
+/** Drop the calls that were kept to be quantized: NCCL cannot simulate them. */
 ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 {
     tw_ip_group_drop();
@@ -94,7 +94,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 
 /* ---- communicators ------------------------------------------------------------------------------------- */
 
-/** The id's ranks may meet here. */
+/** Make an id whose ranks may meet at a registry here. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     ncclResult_t result = TW_IP_CALL(ncclGetUniqueId, id);
@@ -104,7 +104,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return result;
 }
 
-/** NCCL sets the handle at once, also in a group and where the communicator does not block. */
+/** Note a new communicator: NCCL sets its handle at once, also in a group and where the communicator does not
+ *  block. */
 static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     if ((result == ncclSuccess || result == ncclInProgress) && out && *out) {
@@ -142,7 +143,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
                : result;
 }
 
-/** All ranks pass the same ids, so their meeting is that of the first. */
+/** All ranks pass the same ids, so they meet at the first one's meeting. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int n_ids, ncclUniqueId *ids,
                                       ncclConfig_t *config)
 {
@@ -155,7 +156,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int
                : result;
 }
 
-/** Makes all ranks in this process, so nothing is quantized between them. */
+/** Make all ranks in this process, so nothing is quantized between them. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommInitAll, comms, n, devices);
@@ -166,8 +167,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return result;
 }
 
-/** One that comes of another: NCCL sets its handle, NULL until then, when it is done: after the group, or
- *  later. */
+/** Expect a communicator that comes of another. Its handle is NULL until NCCL is done with it: after the
+ *  group, or later. */
 static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     ncclResult_t kept = result;
@@ -214,7 +215,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
                    : ncclSystemError;
 }
 
-/** Here a job hears that what NCCL does in the background is done. */
+/** Here a job learns that NCCL's work in the background is done. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommGetAsyncError, comm, error);
@@ -303,13 +304,13 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
 
 /* ---- encryption ---------------------------------------------------------------------------------------- */
 
-/** A secret that the job has set. None is freed, as another thread may read it: the list keeps them all. */
+/** A secret that the job has set. None is freed, as another thread may read it: the list has them all. */
 typedef struct secret {
     struct secret *before;
     char text[];
 } secret_t;
 
-static _Atomic(secret_t *) secrets; /* the last one is the first; an empty text: none is set any more */
+static _Atomic(secret_t *) secrets; /* the newest one is first; an empty text: none is set any more */
 
 static ncclResult_t keep_secret(const char *text)
 {
@@ -343,7 +344,7 @@ const char *tw_nccl_secret(void)
 
 /* ---- sums with a factor -------------------------------------------------------------------------------- */
 
-/** A scalar in host memory; 0: none that sums can be multiplied with here. */
+/** Read a scalar from host memory; 0: sums cannot be multiplied by it here. */
 static float read_scalar(const void *scalar, ncclDataType_t type)
 {
     float value = 0;
