@@ -10,8 +10,8 @@ TW_C_BEGIN
 
 #define TW_TRANSPORT_MEMS 2 /**< kinds of memory: tw_mem_t */
 
-/** The calls of transport.h, same contracts; messages are checked. `failed_rank` may be asked at any time and
- *  says -1 while all is well. */
+/** The calls of transport.h, with the same contracts; messages have been checked. `failed_rank` may be called
+ *  at any time and returns -1 while all is well. */
 typedef struct tw_transport_ops {
     const char *name;
     void (*destroy)(tw_transport_t *transport);
@@ -19,7 +19,7 @@ typedef struct tw_transport_ops {
                              tw_transport_request_t **request);
     tw_status_t (*recv_post)(tw_transport_t *transport, const tw_transport_message_t *message,
                              tw_transport_request_t **request);
-    /** `bytes` is never NULL. */
+    /** `bytes` is never NULL here. */
     tw_status_t (*test)(tw_transport_t *transport, tw_transport_request_t *request, size_t *bytes);
     void (*cancel)(tw_transport_t *transport, tw_transport_request_t *request);
     tw_status_t (*progress)(tw_transport_t *transport);
@@ -41,8 +41,8 @@ struct tw_transport {
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 
-/** Fill the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: one
- *  rank per node. */
+/** Fill in the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: each
+ *  rank is a node of its own. */
 tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
                                    int world, const uint64_t *node_ids);
 void tw_transport_base_cleanup(tw_transport_t *transport);

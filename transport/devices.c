@@ -102,8 +102,8 @@ static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
     return 0;
 }
 
-/** 1 if an address of `n` bytes is in the subnet that the entry's own is in. Addresses that mean something on
- *  one link alone lead out of the device that they are used with. */
+/** Returns 1 if an address of `n` bytes is in the subnet of the entry's own address. Link-local addresses are
+ *  in none: they always use their own device. */
 static int list_has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
 {
     const uint8_t *own = NULL, *mask = NULL;

@@ -14,7 +14,8 @@ typedef struct tw_transport_options {
     int64_t net_streams;
     int net_encrypt;
     size_t net_chunk, eager;
-    int *listener; /**< no variable: where rank 0 listens already; NULL or -1: nowhere. -1 once it is taken */
+    /** set by no variable: the socket where rank 0 listens already; NULL or -1: none. -1 once it is taken */
+    int *listener;
 } tw_transport_options_t;
 
 #define TW_NET_CHUNK_MIN 4096

@@ -2,8 +2,8 @@
  *  the number of the piece on this connection, and a key belongs to one direction of one connection, so no
  *  nonce is used twice; pieces that are changed, left out, repeated or exchanged do not open.
  *
- *  A key is renewed after so many bytes or pieces, at both ends before the same piece: the next one is made
- *  of it by a hash, and it is forgotten, so nobody who gets hold of a key can open what went before.
+ *  A key is renewed after so many bytes or pieces, at both ends before the same piece: the next key is a hash
+ *  of it, and the old one is erased, so whoever gets hold of a key cannot open what was sealed before.
  *  AES-GCM's guarantees become thin from about 350 GB under one key on, in pieces of 16 KB (RFC 8446, 5.5).
  *  Private to the folder. */
 #pragma once
@@ -19,25 +19,25 @@ typedef enum tw_cipher { TW_CIPHER_NONE, TW_CIPHER_AES256_GCM, TW_CIPHER_CHACHA2
 
 typedef struct tw_seal tw_seal_t;
 
-/** What one key seals at most. */
+/** Limits of what one key seals. */
 #define TW_SEAL_RENEW_BYTES ((uint64_t)16 << 30)
 #define TW_SEAL_RENEW_PIECES ((uint64_t)1 << 26)
 
-/** 1 if this processor has instructions for AES256_GCM. Starts libsodium. */
+/** Returns 1 if this processor has instructions for AES256_GCM. Starts libsodium. */
 int tw_seal_has_aes(void);
 
-/** NULL: out of memory. cipher: not NONE. */
+/** Make a seal. NULL: out of memory. cipher: not NONE. */
 tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTES]);
-/** Other limits, the same at both ends and from the same piece on: for tests. */
+/** Set other limits, the same at both ends and from the same piece on: for tests. */
 void tw_seal_renew_after(tw_seal_t *seal, uint64_t bytes, uint64_t pieces);
-/** How often the key has been renewed. */
+/** How often the key was renewed. */
 uint64_t tw_seal_renewals(const tw_seal_t *seal);
 /** Accepts NULL. */
 void tw_seal_destroy(tw_seal_t *seal);
-/** Seal the next piece: `out` has its bytes, and then the tag. May be in place. */
+/** Seal the next piece: its bytes and then the tag go to `out`, which may be `data`. */
 void tw_seal_close(tw_seal_t *seal, const void *data, size_t bytes, uint8_t *out);
-/** Open the next piece: its bytes, and then the tag, to `out`, [bytes]. May be in place. TW_ERR_AUTH, silent:
- *  it is not what was sealed; what is in `out` then means nothing. */
+/** Open the next piece, its bytes and then the tag, into `out`, [bytes], which may be `piece`. TW_ERR_AUTH,
+ *  silent: it is not what was sealed, and `out` has no meaning. */
 tw_status_t tw_seal_open(tw_seal_t *seal, const uint8_t *piece, size_t bytes, void *out);
 
 TW_C_END

@@ -5,7 +5,7 @@
 
 #define POLL_SEC 50e-6
 
-/** Nodes in the order of their lowest rank; returns how many. */
+/** Number the nodes in the order of their lowest rank; returns how many there are. */
 static int base_number_nodes(const uint64_t *ids, int world, int *node_of)
 {
     int n_nodes = 0;
@@ -21,8 +21,8 @@ static int base_number_nodes(const uint64_t *ids, int world, int *node_of)
 
 /* ---- in a forked process ------------------------------------------------------------------------------- */
 
-/** Its sockets are the parent's, too: a byte that the child reads or writes would end the parent's job; and
- *  other threads of the parent may have held any of its locks. */
+/** Whether this process was forked from the owner. Its sockets are the parent's, too: a byte that it reads or
+ *  writes would end the parent's job; and other threads of the parent may have held any lock. */
 static int is_forked(const tw_transport_t *transport)
 {
     return transport->n_forks != tw_fork_count();
@@ -242,7 +242,7 @@ void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_tr
     *out = transport->sent[peer];
 }
 
-/** Sum over the other ranks whose being on this node equals `same_node`. */
+/** Add up the counters of the other ranks that are on this node (same_node), or are not. */
 static void counters_sum(const tw_transport_t *transport, int same_node, tw_transport_counters_t *out)
 {
     const int own_node = transport->node_of[transport->rank];

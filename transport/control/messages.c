@@ -1,4 +1,4 @@
-/** Writing and parsing of the rendezvous messages. Nothing read here is trusted: every length is checked
+/** Writing and parsing of the rendezvous messages. Nothing that comes in is trusted: every length is checked
  *  before use. */
 #include "transport/control/messages.h"
 
@@ -43,7 +43,7 @@ static void write_number(tw_msg_writer_t *writer, uint64_t value, size_t bytes)
     tw_msg_write(writer, raw, bytes);
 }
 
-/** What is left to read. Reading past the end gives zeros and sticks. */
+/** What is left to read. Reading past the end gives zeros, and is remembered. */
 typedef struct reader {
     const uint8_t *data;
     size_t left;
@@ -146,7 +146,7 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
     tw_msg_write(out, join->node_tls, sizeof(join->node_tls));
 }
 
-/** A text that ends somewhere in a field of its own. */
+/** Read a text that must end within a field of its own. */
 static void read_text(reader_t *reader, char *text, size_t bytes)
 {
     const uint8_t *raw = msg_read_bytes(reader, bytes);

@@ -12,10 +12,10 @@
  *                                           <-  MEMBERS    once all have joined
  *      ADDRESS    r's addresses             ->
  *                                           <-  ADDRESSES  everyone's
- *  A rank that is to seal its connection adds a public key to its HELLO; where rank 0 is to, too, it adds one
- *  to CHALLENGE, and from JOIN on the header is a sealed piece with its tag, and the payload another
- *  (seal.h). Otherwise they do not fit: rank 0 refuses a JOIN that is not sealed, and a rank sends REJECT
- *  (its number) in place of one.
+ *  A rank that must seal its connection adds a public key to its HELLO; if rank 0 must, too, it adds one to
+ *  CHALLENGE, and from JOIN on the header is a sealed piece with its tag, and the payload another (seal.h).
+ *  If only one of them must, they do not fit: rank 0 refuses a JOIN that is not sealed, and a rank sends
+ *  REJECT (its number) in place of JOIN.
  *
  *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
  *  (monitor.h). */
@@ -36,7 +36,8 @@ TW_C_BEGIN
 #define TW_MSG_HEARD_MAX 512u
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
-/** X(name, value, largest payload). JOIN's stays: another version must take it, to be named. */
+/** X(name, value, largest payload). JOIN's must never change: a rank of another version sends it, and rank 0
+ *  must read it to name that version. */
 #define TW_MSG_LIST(X)                                              \
     X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES)     \
     X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES) \
@@ -62,7 +63,7 @@ typedef enum tw_msg_type {
 
 /** "HELLO"; "?" for an unknown type. */
 const char *tw_msg_type_name(int type);
-/** From JOIN on a message carries a keyed hash. */
+/** Whether messages of a type carry a keyed hash, as all do from JOIN on. */
 static inline int tw_msg_is_signed(int type)
 {
     return type >= TW_MSG_JOIN;
@@ -74,7 +75,8 @@ typedef struct tw_msg_header {
 } tw_msg_header_t;
 
 void tw_msg_header_write(const tw_msg_header_t *header, uint8_t out[TW_MSG_HEADER_BYTES]);
-/** TW_ERR_FORMAT, silent: another magic or version, an unknown type, a payload larger than the type's. */
+/** Parse a header. TW_ERR_FORMAT, silent: another magic or version, an unknown type, a payload larger than
+ *  the type's. */
 tw_status_t tw_msg_header_parse(const uint8_t in[TW_MSG_HEADER_BYTES], tw_msg_header_t *header);
 
 /** A payload under construction. Starts zeroed; the first failure to allocate sticks. */
@@ -87,38 +89,40 @@ typedef struct tw_msg_writer {
 void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes);
 void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 
-/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; what they
- * point to stays in the payload. */
+/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; their
+ * results point into the payload. */
 
-/** Who a rank is. Versions are asked for before anything that could differ between them: a rank that does not
- *  say them, or says more behind them, is understood, too. */
+/** Who a rank is. Versions come before anything that could differ between them: a rank that does not name
+ *  them, or says more after them, can be read, too. */
 typedef struct tw_msg_join {
     /** random, one per process and attempt to join: tells a second try from a second process */
     uint8_t instance[TW_MSG_INSTANCE_BYTES];
     uint32_t rank, world;
     int32_t local_rank;
-    uint64_t node_id; /**< equal on one node */
-    uint64_t shm_id;  /**< equal where shared memory works */
-    /** versions of Thinwire and of its UCX; "" if the rank does not say. Parsed: unprintable bytes are '?' */
+    uint64_t node_id; /**< equal for ranks of one node */
+    uint64_t shm_id;  /**< equal for ranks that can share memory */
+    /** versions of Thinwire and of its UCX; "" if the rank does not say. Parsing turns unprintable bytes into
+     *  '?' */
     char version[TW_MSG_VERSION_BYTES], ucx[TW_MSG_VERSION_BYTES];
-    int32_t local_world; /**< ranks of its node, as the launcher says; -1: it does not */
-    /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" of one that does not say */
+    int32_t local_world; /**< number of ranks on its node, as the launcher says; -1: it does not say */
+    /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" if the rank does not say */
     char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_join_t;
 
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
 tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *join);
 
-/** What rank 0 decides for all, and who is there. */
+/** What rank 0 decides for all ranks. */
 typedef struct tw_msg_settings {
     uint32_t peer_timeout_ms, chunk_bytes, eager_bytes, streams;
-    char device[TW_MSG_DEVICE_BYTES]; /**< that rank 0 is reached through; "" if all ranks are on its node */
+    /** device by which others reach rank 0; "" if all ranks are on its node */
+    char device[TW_MSG_DEVICE_BYTES];
 } tw_msg_settings_t;
 
 typedef struct tw_msg_member {
     int32_t local_rank;
     uint64_t node_id, shm_id;
-    /* Known to the rank itself, and to rank 0. */
+    /* Only the rank itself and rank 0 know this. */
     char ucx[TW_MSG_VERSION_BYTES];
     int32_t local_world;
     char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
@@ -141,19 +145,18 @@ void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_wri
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
-/** REJECT (number: a status); REPORT (a rank that cannot be reached), LOST (0, likewise), ABORT and FAILED (a
- *  rank that is to be, and that is, failed). */
+/** One number and a text. REJECT: a status; REPORT: a rank that cannot be reached; LOST: 0, which cannot be
+ *  reached; ABORT: a rank that must be failed; FAILED: a rank that has failed. */
 typedef struct tw_msg_notice {
     int32_t number;
-    char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsed: unprintable bytes are '?' */
+    char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsing turns unprintable bytes into '?' */
 } tw_msg_notice_t;
 
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
 
-/** HEARTBEAT: the sender did not run for `late_ms`, and sent nothing meanwhile; and the ranks that data has
- *  come from since the last one, a bit for each (bit r % 8 of byte r / 8), as far as there are any. Without a
- *  payload: 0 and none. */
+/** HEARTBEAT: for `late_ms` the sender did not run, and sent nothing; and a bit for each rank whose data has
+ *  come since the last one (bit r % 8 of byte r / 8; missing bytes are 0). An empty payload: 0 and none. */
 typedef struct tw_msg_heartbeat {
     uint32_t late_ms, heard_bytes;
     const uint8_t *heard; /**< [heard_bytes], TW_MSG_HEARD_MAX at most */
@@ -162,12 +165,12 @@ typedef struct tw_msg_heartbeat {
 void tw_msg_heartbeat_write(const tw_msg_heartbeat_t *heartbeat, tw_msg_writer_t *out);
 tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heartbeat_t *heartbeat);
 
-/** GOODBYE: to each rank, how many messages this rank has sent to it. */
+/** GOODBYE: how many messages this rank has sent to each rank. */
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);
 /** counts: [world], caller's. */
 tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world, uint64_t *counts);
 
-/** GONE: `rank` has said goodbye after `count` messages to the reader. */
+/** GONE: `rank` has said goodbye, after it sent `count` messages to the reader. */
 void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out);
 tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count);
 

@@ -27,7 +27,7 @@ static void close_keeping_errno(int fd)
 
 static void set_option(int fd, int level, int option, int value)
 {
-    (void)setsockopt(fd, level, option, &value, sizeof(value)); /* better with it, possible without */
+    (void)setsockopt(fd, level, option, &value, sizeof(value)); /* the option helps, but is not needed */
 }
 
 /* ---- listening ----------------------------------------------------------------------------------------- */
@@ -63,10 +63,10 @@ int tw_socket_listen(const char *host, int port)
         if (loopback >= 0 || errno != EADDRNOTAVAIL || strcmp(host, "localhost") != 0) {
             return loopback;
         }
-        v6.sin6_addr = in6addr_loopback; /* hosts without IPv4 */
+        v6.sin6_addr = in6addr_loopback; /* for hosts without IPv4 */
     }
     const int fd = bind_and_listen((struct sockaddr *)&v6, sizeof(v6));
-    /* Hosts without IPv6. */
+    /* The host has no IPv6. */
     if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
         return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
     }
@@ -95,7 +95,7 @@ int tw_socket_accept(int listener)
 
 /* ---- connecting ---------------------------------------------------------------------------------------- */
 
-/** 0, or the errno of the attempt. */
+/** Connect to one address. Returns 0, or the errno. */
 static int connect_one(int fd, const struct addrinfo *info, uint64_t deadline_ns)
 {
     int error = connect(fd, info->ai_addr, info->ai_addrlen) ? errno : 0;
@@ -134,8 +134,7 @@ static int bind_to_device(int fd, const char *device)
     return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
 }
 
-/** from: NULL: the system's choice, as is a device that is NULL. The socket, connecting, or -1 with errno
- *  set. */
+/** Begin to connect. from, device: NULL: the system chooses. Returns the socket, or -1 with errno set. */
 static int socket_begin(const struct sockaddr_storage *from, const char *device,
                         const struct sockaddr_storage *to, socklen_t bytes)
 {
@@ -153,7 +152,7 @@ static int socket_begin(const struct sockaddr_storage *from, const char *device,
     return fd;
 }
 
-/** An address that means something on one link alone. */
+/** Set the device of a link-local address. */
 static void set_scope(struct sockaddr_storage *address, unsigned device)
 {
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
@@ -180,7 +179,7 @@ int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16]
     return socket_begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
 }
 
-/** How to ask for the device that a connection's first packet came in by. */
+/** The options that tell by which device a connection's first packet came in. */
 static const struct {
     int level, wanted, get, type;
     size_t index_at;
@@ -190,7 +189,7 @@ static const struct {
     {IPPROTO_IP, IP_PKTINFO, IP_PKTOPTIONS, IP_PKTINFO, offsetof(struct in_pktinfo, ipi_ifindex)},
 };
 
-/** Number of the device that a connection came in by; 0: the system does not say. */
+/** The number of the device by which a connection came in; 0: the system does not say. */
 static unsigned came_by(int fd)
 {
     unsigned index = 0;
@@ -286,7 +285,7 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/** IPv4 that is wrapped in IPv6, as IPv4. */
+/** Turn an IPv4 address that is mapped into IPv6 back into IPv4. */
 static socklen_t unwrap(struct sockaddr_storage *address, socklen_t bytes)
 {
     const struct sockaddr_in6 v6 = *(struct sockaddr_in6 *)address;
@@ -318,7 +317,7 @@ int tw_socket_peer_address(int fd, uint8_t address[16])
            tw_devices_address((struct sockaddr *)&storage, address);
 }
 
-/** The device that an address means something on; 0: all. */
+/** The number of the device of a link-local address; 0: it is of no device. */
 static unsigned scope_of(const struct sockaddr *address)
 {
     return address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_scope_id : 0;
@@ -337,8 +336,8 @@ void tw_socket_device(int fd, char *device, size_t device_bytes)
         return;
     }
     for (const struct ifaddrs *i = list; i && !device[0]; i = i->ifa_next) {
-        /* A link's own address may be on several links. All of 127.0.0.0/8 is the loopback device's, though
-         * it lists one address. */
+        /* The same link-local address may be on several links. All of 127.0.0.0/8 belongs to the loopback
+         * device, though it lists one address. */
         const int match = tw_net_address_kind(own) >= TW_NET_KIND_LOOPBACK
                               ? i->ifa_addr && (i->ifa_flags & IFF_LOOPBACK)
                               : tw_devices_address(i->ifa_addr, other) && !memcmp(own, other, sizeof(own)) &&

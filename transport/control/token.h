@@ -26,23 +26,23 @@ typedef struct tw_token_key {
 /** Which end of a connection this is. */
 typedef enum tw_token_side { TW_TOKEN_CLIENT, TW_TOKEN_SERVER } tw_token_side_t;
 
-/** One end of a connection. */
+/** The keys of one end of a connection. */
 typedef struct tw_token_session {
     tw_token_key_t send_key, recv_key;
     uint64_t n_sent, n_received;
-    tw_seal_t *seal[2]; /**< seal what is sent, and open what is received; NULL: messages are signed */
+    tw_seal_t *seal[2]; /**< for what is sent, and for what is received; NULL: messages are signed */
 } tw_token_session_t;
 
-/** One end's half of an agreement on keys. */
+/** One end's half of a key exchange. */
 typedef struct tw_token_share {
     uint8_t secret[TW_TOKEN_SHARE_BYTES];
-    uint8_t open[TW_TOKEN_SHARE_BYTES]; /**< that the other end is told */
+    uint8_t open[TW_TOKEN_SHARE_BYTES]; /**< the public part, for the other end */
 } tw_token_share_t;
 
-/** TW_ERR_INTERNAL, logged, if libsodium cannot be started. */
+/** Make the job's key of its token. TW_ERR_INTERNAL, logged, if libsodium cannot be started. */
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token);
-/** 1 if whoever hears what is made of it can find it by trying: there are fewer than 2^96 texts as long, of
- *  as many different characters. */
+/** Returns 1 if a listener could find the token by trying: there are fewer than 2^96 texts of its length and
+ *  with as many different characters. */
 int tw_token_is_weak(const char *token);
 void tw_token_key_cleanup(tw_token_key_t *key);
 void tw_token_random(void *out, size_t bytes);
@@ -51,19 +51,19 @@ void tw_token_session_init(tw_token_session_t *session, const tw_token_key_t *ke
                            const uint8_t client_nonce[TW_MSG_NONCE_BYTES],
                            const uint8_t server_nonce[TW_MSG_NONCE_BYTES]);
 void tw_token_share_make(tw_token_share_t *share);
-/** Seal messages from here on. theirs: what the other end has told; the own half is cleared.
- *  TW_ERR_AUTH: that is no public key; TW_ERR_NO_MEMORY; silent. */
+/** Seal messages from here on. theirs: the other end's public part; this end's half is cleared. TW_ERR_AUTH:
+ *  that is no public key; TW_ERR_NO_MEMORY; silent. */
 tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
                                   const uint8_t theirs[TW_TOKEN_SHARE_BYTES]);
 void tw_token_session_cleanup(tw_token_session_t *session);
-/** A key of 32 bytes for something else that both ends do together. */
+/** Derive a key of 32 bytes for another purpose of both ends. */
 void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,
                           uint8_t key[TW_TOKEN_KEY_BYTES]);
-/** The hash of the next message sent. */
+/** Compute the hash of the next message that is sent. */
 void tw_token_sign(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                    size_t payload_bytes, uint8_t mac[TW_TOKEN_MAC_BYTES]);
-/** Whether `mac` is the hash of the next message received; TW_ERR_AUTH, silent, if not. Takes the same time
- *  either way. */
+/** Check that `mac` is the hash of the next message that is received; TW_ERR_AUTH, silent, if not. It takes
+ *  the same time either way. */
 tw_status_t tw_token_verify(tw_token_session_t *session, const uint8_t *header, const uint8_t *payload,
                             size_t payload_bytes, const uint8_t mac[TW_TOKEN_MAC_BYTES]);
 

@@ -1,4 +1,4 @@
-/** The monitor on ranks other than 0: hears rank 0 alone. */
+/** The monitor on ranks other than 0, which listens to rank 0 alone. */
 #include "transport/monitor/state.h"
 
 /** Name rank 0, if it is lost before all have left. Should it live after all, it judges which of the two has
@@ -107,7 +107,7 @@ static void client_blame(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_connection_is_open(monitor->connections)) {
         tw_monitor_send_notice(monitor->connections, TW_MSG_ABORT, rank, reason);
-    } else { /* all the others have left */
+    } else { /* all others have left */
         tw_monitor_publish(monitor, rank, reason);
     }
 }

@@ -6,9 +6,9 @@
  *  which everybody has a verdict. */
 #define LATELY 8
 
-/** Of a silence that is judged, so much must have been an outage. Of seven signs of life that did not come,
- *  the first was due up to one later than the last that did, and what is sent again after an outage comes up
- *  to as much later as it lasted. */
+/** This share of a silence must have been an outage. When seven signs of life did not come, the first was due
+ *  up to one interval after the last one that did, and what is sent again after an outage comes later by up
+ *  to the outage's length. */
 #define OUTAGE_SHARE (3.0 / 7)
 
 static int node_of(const tw_outages_t *outages, int rank)
@@ -67,7 +67,8 @@ void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
     }
 }
 
-/** Both may have waited for the same processors, so the larger one counts. */
+/** Excuse a silence by time in which a process did not run. Both ends may have waited for the same
+ *  processors, so the larger time counts. */
 static void excuse(tw_silence_t *silence, uint64_t late_ns)
 {
     silence->late_ns = late_ns > silence->late_ns ? late_ns : silence->late_ns;
@@ -117,7 +118,7 @@ static uint64_t without(uint64_t ns, uint64_t excused_ns)
     return ns > excused_ns ? ns - excused_ns : 0;
 }
 
-/** 1 if there was, or is, a silence in [from, now] that somebody's running late does not explain. */
+/** Returns 1 if there was, or is, a silence in [from, now] that no process's delay explains. */
 static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t from, uint64_t now)
 {
     const uint64_t over_ns = overlap(silence->from_ns, silence->to_ns, from, now);
@@ -125,7 +126,7 @@ static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t fr
     return without(over_ns, silence->excused_ns) >= long_ns || without(still_ns, silence->late_ns) >= long_ns;
 }
 
-/** 1 if there are two other nodes to compare. */
+/** Returns 1 if there are two other nodes to compare. */
 static int can_tell(const tw_outages_t *outages)
 {
     int n = 0;
@@ -135,7 +136,7 @@ static int can_tell(const tw_outages_t *outages)
     return n > 1;
 }
 
-/** 1 if all other nodes were silent at one time, for at least long_ns. */
+/** Returns 1 if all other nodes were silent at the same time, for at least long_ns. */
 static int own_link_was_down(const tw_outages_t *outages, uint64_t long_ns, uint64_t from, uint64_t now)
 {
     return can_tell(outages) && was_silent(&outages->others, long_ns, from, now);
@@ -162,7 +163,7 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
     return own_link_was_down(outages, outages->long_ns, from, now) ? 0 : rank;
 }
 
-/** 1 if the node of `rank` has been cut off from the others, as far as rank 0 can see. */
+/** Returns 1 if the node of `rank` has been cut off from the others, as far as rank 0 can see. */
 static int was_cut_off(const tw_outages_t *outages, int rank, uint64_t from, uint64_t now)
 {
     const int own = own_link_was_down(outages, outages->long_ns, from, now);

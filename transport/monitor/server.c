@@ -1,10 +1,10 @@
-/** The monitor on rank 0: hears everyone, judges, tells everyone. */
+/** The monitor on rank 0, which listens to everyone, judges, and tells everyone. */
 #include "transport/monitor/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/** A suspected rank may be one that is just leaving; its goodbye has this share of the timeout to arrive. */
+/** A suspected rank may just be leaving: it has this share of the timeout for its goodbye to arrive. */
 #define SUSPICION_SHARE 0.25
 
 static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, const char *text)
@@ -24,7 +24,7 @@ static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_publish(monitor, rank, reason);
 }
 
-/** Everyone hears that `rank` leaves, also `rank` itself: then it may close. */
+/** Tell everyone that `rank` leaves, also `rank` itself, which then may close. */
 static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts)
 {
     tw_monitor_mark_gone(monitor, rank, counts[0]);
@@ -65,8 +65,8 @@ static void suspect(tw_monitor_t *monitor, int rank, const char *why)
     note_suspicion(monitor, 0, rank, why);
 }
 
-/** A rank has named rank 0. If that was because of its own link, it has failed; or else everybody hears the
- *  same of rank 0. */
+/** Judge the complaint of a rank that cannot reach rank 0. If its own link is to blame, that rank has failed;
+ *  otherwise rank 0 has. */
 static void read_complaint(tw_monitor_t *monitor, int rank, const char *text)
 {
     if (tw_monitor_is_gone(monitor, rank)) {
@@ -135,7 +135,7 @@ static void server_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own)
     }
 }
 
-/** A rank that lives, but does not say where it can be reached. */
+/** Fail a rank that lives, but does not send its list. */
 static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 {
     int r = 0;
@@ -150,7 +150,7 @@ static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 
 /* ---- receiving and judging ----------------------------------------------------------------------------- */
 
-/** A rank is alive, as data shows that have come from it, here or elsewhere. */
+/** Note that a rank is alive: data has come from it, here or elsewhere. */
 static void server_hear(tw_monitor_t *monitor, int rank, uint64_t now)
 {
     tw_connection_t *connection = &monitor->connections[rank];
@@ -219,7 +219,7 @@ static void server_receive(tw_monitor_t *monitor)
     }
 }
 
-/** 1 if a rank that has not left has been silent for as long as it may be, less nearly_ns. */
+/** Returns 1 if a rank that has not left has been silent for as long as is allowed, less nearly_ns. */
 static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t nearly_ns)
 {
     const tw_connection_t *connection = &monitor->connections[rank];
@@ -228,7 +228,7 @@ static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64
            now - connection->heard_ns > tw_monitor_patience_ns(monitor, rank, now) - nearly_ns;
 }
 
-/** Warn, once, that destroying takes longer on rank 0, and which ranks it waits for. */
+/** Warn, once, that destroying takes longer on rank 0, and for which ranks it waits. */
 static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
 {
     int n = 0, lowest = 0;
@@ -263,8 +263,8 @@ static void judge_suspicion(tw_monitor_t *monitor, int rank, uint64_t now)
                 blamed == rank ? reason : "it was cut off, and has lost its data connections");
 }
 
-/** Several may have lost the same link, each up to a heartbeat and a half apart: the lowest is named, unless
- *  it was rank 0's. */
+/** Judge silent ranks. Several may have lost the same link, noticed up to a heartbeat and a half apart: the
+ *  lowest is named, unless the link was rank 0's. */
 static void judge_silence(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-/** A queue on the way may be so long: the time to fill it, and to send again what did not fit. */
+/** A queue on the way may be this long: the time to fill it, and to send again what did not fit. */
 #define QUEUE_NS 5000000000ull
 
 void tw_monitor_signal(int fd)
 {
-    (void)eventfd_write(fd, 1); /* can only fail when it is signalled already */
+    (void)eventfd_write(fd, 1); /* it only fails if it is signalled already */
 }
 
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason)
@@ -72,7 +72,7 @@ int tw_monitor_has_verdict(const tw_monitor_t *monitor)
 
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes)
 {
-    monitor->gathered = malloc(bytes + 1); /* NULL is for failure alone */
+    monitor->gathered = malloc(bytes + 1); /* one byte more, as NULL must mean failure alone */
     if (!monitor->gathered) {
         return TW_ERR_NO_MEMORY;
     }

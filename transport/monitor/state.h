@@ -14,20 +14,20 @@ TW_C_BEGIN
 #define TW_MONITOR_STILL_HERE UINT64_MAX
 #define TW_MONITOR_WHY_BYTES 96
 
-/** What the owner asks of the thread; under the lock. */
+/** What the owner asks of the thread; the lock guards it. */
 typedef struct tw_monitor_orders {
     int stop;
-    uint64_t *goodbye;              /**< [world] counts, with stop: leave in order */
+    uint64_t *goodbye;              /**< with `stop`: leave in order; [world] counts */
     uint8_t *suspects;              /**< [world] 1: newly suspected */
-    char why[TW_MONITOR_WHY_BYTES]; /**< why the last of them is suspected */
-    int blamed;                     /**< a rank that is to be failed, or -1 */
+    char why[TW_MONITOR_WHY_BYTES]; /**< why the last suspect is suspected */
+    int blamed;                     /**< a rank that the owner fails, or -1 */
     char reason[TW_MSG_TEXT_BYTES];
     const tw_msg_blob_t *own; /**< this rank's bytes for an exchange; NULL: none is asked for */
 } tw_monitor_orders_t;
 
 /** One rank's report that it cannot reach another. */
 typedef struct tw_suspicion {
-    uint64_t until_ns; /**< no goodbye from it by then: it, or `by`, has failed; 0: no report */
+    uint64_t until_ns; /**< if it has not said goodbye by then, it or `by` has failed; 0: no report */
     int by;            /**< the rank that reports it */
     char why[TW_MONITOR_WHY_BYTES];
 } tw_suspicion_t;
@@ -41,67 +41,68 @@ struct tw_monitor {
     int event_fd; /**< thread -> owner */
     pthread_t thread;
     atomic_int failed_rank, has_left, has_gathered;
-    _Atomic uint64_t *gone; /**< [world] count, or TW_MONITOR_STILL_HERE */
-    atomic_uchar *heard;    /**< [world] 1: data has come from it since the thread last looked */
-    pthread_mutex_t lock;   /**< orders */
+    /** [world], messages that a rank sent before it left, or TW_MONITOR_STILL_HERE */
+    _Atomic uint64_t *gone;
+    atomic_uchar *heard;  /**< [world] 1: data has come from it since the thread last looked */
+    pthread_mutex_t lock; /**< guards `orders` */
     tw_monitor_orders_t orders;
-    uint8_t *gathered; /**< everyone's lists; the owner's once has_gathered is set */
+    uint8_t *gathered; /**< lists of all ranks; the owner's once has_gathered is set */
     size_t gathered_bytes;
 
-    /* The thread's own. */
+    /* Only the thread uses what follows. */
     tw_connection_t *connections;
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
     uint8_t *heard_bits;    /**< [heard_bytes] of whom data has come since the last sign of life */
-    uint32_t heard_bytes;   /**< 0: on rank 0, and where there are too many ranks */
+    uint32_t heard_bytes;   /**< 0 on rank 0, and if there are too many ranks */
     uint64_t next_heartbeat_ns;
-    uint64_t awake_ns; /**< when the thread last looked around */
+    uint64_t awake_ns; /**< when the thread last ran */
     uint64_t data_ns;  /**< when data last came here from another node; 0: never */
-    int leaving;       /**< stop was ordered */
+    int leaving;       /**< `stop` was ordered */
     int said_goodbye;
     uint64_t leave_by_ns;
 
-    /* Rank 0's alone. */
+    /* Only rank 0 uses what follows. */
     tw_outages_t outages;
     tw_suspicion_t *suspicions; /**< [world] */
-    tw_msg_blob_t *lists;       /**< [world] each rank's bytes of the exchange; data NULL: not here yet */
+    /** [world], each rank's bytes of the exchange; data NULL: they have not come yet */
+    tw_msg_blob_t *lists;
     int n_lists;
-    uint64_t lists_by_ns; /**< when the exchange must be over; 0: none has begun */
+    uint64_t lists_by_ns; /**< when the exchange must have ended; 0: none has begun */
     int said_who_stays;
 };
 
 void tw_monitor_signal(int fd);
-/** Log the verdict, then show it to the owner, who may end the process upon it: so tell other ranks before
- *  this. The thread calls it, once. */
+/** Log the verdict, then show it to the owner, who may then end the process: so tell other ranks before this.
+ *  Only the thread calls it, once. */
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason);
 int tw_monitor_has_verdict(const tw_monitor_t *monitor);
-/** Data have come here from `rank`. */
+/** Note that data has come here from `rank`. */
 void tw_monitor_note_data(tw_monitor_t *monitor, int rank, uint64_t now);
-/** How long `rank` may be silent: longer where its signs of life may wait behind the data that are coming
- *  in. */
+/** How long `rank` may be silent: longer if its signs of life may wait behind data that is coming in. */
 uint64_t tw_monitor_patience_ns(const tw_monitor_t *monitor, int rank, uint64_t now);
 void tw_monitor_mark_gone(tw_monitor_t *monitor, int rank, uint64_t count);
 int tw_monitor_is_gone(const tw_monitor_t *monitor, int rank);
 int tw_monitor_everyone_is_gone(const tw_monitor_t *monitor);
-/** Everyone's lists are here. TW_ERR_NO_MEMORY. */
+/** Hand everyone's lists to the owner. TW_ERR_NO_MEMORY. */
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes);
-/** Free the lists of an exchange, which rank 0 alone has. */
+/** Free the lists of an exchange. Only rank 0 has them. */
 void tw_monitor_lists_forget(tw_monitor_t *monitor);
 /** Why a connection broke, in words. */
 const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status);
-/** Send {number, text}; a broken connection shows when it is read. */
+/** Send {number, text}; if the connection is broken, that shows when it is read. */
 void tw_monitor_send_notice(tw_connection_t *connection, tw_msg_type_t type, int32_t number,
                             const char *text);
 
 /** One side's reactions, called by the thread. */
 typedef struct tw_monitor_role {
     void (*receive)(tw_monitor_t *monitor);                             /**< read all connections */
-    void (*hear)(tw_monitor_t *monitor, int rank, uint64_t now);        /**< data has come from it */
-    void (*judge)(tw_monitor_t *monitor, uint64_t now);                 /**< silence, suspicions */
-    void (*suspect)(tw_monitor_t *monitor, int rank, const char *why);  /**< the owner suspects */
+    void (*hear)(tw_monitor_t *monitor, int rank, uint64_t now);        /**< data has come from a rank */
+    void (*judge)(tw_monitor_t *monitor, uint64_t now);                 /**< judge silences and suspicions */
+    void (*suspect)(tw_monitor_t *monitor, int rank, const char *why);  /**< the owner suspects a rank */
     void (*blame)(tw_monitor_t *monitor, int rank, const char *reason); /**< the owner fails a rank */
     void (*goodbye)(tw_monitor_t *monitor, const uint64_t *counts);     /**< the owner leaves in order */
-    void (*exchange)(tw_monitor_t *monitor, const tw_msg_blob_t *own);  /**< the owner's list is here */
+    void (*exchange)(tw_monitor_t *monitor, const tw_msg_blob_t *own);  /**< the owner gives its list */
 } tw_monitor_role_t;
 
 extern const tw_monitor_role_t tw_monitor_server, tw_monitor_client;

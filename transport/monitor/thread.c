@@ -17,13 +17,14 @@
 #define HEARTBEATS_PER_TIMEOUT 10
 /** The verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
-/** So many signs of life are not missed by accident: less than half of the silence that is judged, since what
- *  is sent again after an outage comes up to as much later as it lasted. */
+/** So many signs of life are not missed by accident. They are less than half of the silence that is judged,
+ *  since what is sent again after an outage comes later by up to the outage's length. */
 #define HEARTBEATS_MISSED 2.5
-/** A rank that has said goodbye stays as long for the others to do so: then all can close without cutting
+/** A rank that has said goodbye waits this long for the others to do so: then all can close without cutting
  *  anyone off. */
 #define LINGER_SEC 2.0
-/** After the last message: until the other side has closed too, so that nothing sent is lost. */
+/** How long to wait, after the last message, until the other side has closed too, so that nothing sent is
+ *  lost. */
 #define FAREWELL_SEC 1.0
 
 static const tw_monitor_role_t *role_of(const tw_monitor_t *monitor)
@@ -76,7 +77,7 @@ static void take_orders(tw_monitor_t *monitor)
     }
 }
 
-/** By how much this thread runs later than it meant to: the next sign of life was due then. */
+/** How much later than planned this thread runs: the next sign of life was due then. */
 static uint64_t late_by(const tw_monitor_t *monitor, uint64_t now)
 {
     return now > monitor->next_heartbeat_ns ? now - monitor->next_heartbeat_ns : 0;
@@ -138,7 +139,8 @@ static void flush_all(tw_monitor_t *monitor)
 {
     for (int i = 0; i < monitor->n_connections; i++) {
         if (tw_connection_is_open(&monitor->connections[i])) {
-            (void)tw_connection_flush(&monitor->connections[i]); /* a broken one shows when it is read */
+            /* if it is broken, that shows when it is read */
+            (void)tw_connection_flush(&monitor->connections[i]);
         }
     }
 }
@@ -153,8 +155,8 @@ static int any_open(const tw_monitor_t *monitor)
     return 0;
 }
 
-/** Say no more, and wait a moment until the others close: closing with something unread would cut off what we
- *  sent. */
+/** Stop sending, and wait a moment until the others close: closing with something unread would cut off what
+ *  was sent. */
 static void farewell(tw_monitor_t *monitor)
 {
     const uint64_t until_ns = tw_connection_deadline(FAREWELL_SEC);
@@ -183,7 +185,8 @@ static void farewell(tw_monitor_t *monitor)
     }
 }
 
-/** Time in which this process did not run (stopped, or the whole machine suspended) is nobody's silence. */
+/** Excuse time in which this process did not run (stopped, or the whole machine suspended): nobody was silent
+ *  then. */
 static void forgive_pause(tw_monitor_t *monitor)
 {
     const uint64_t now = tw_time_ns();
@@ -200,7 +203,7 @@ static void forgive_pause(tw_monitor_t *monitor)
     tw_outages_pause(&monitor->outages, pause_ns, now);
 }
 
-/** Rank 0 leaves last. */
+/** Returns 1 if this rank may leave. Rank 0 leaves last. */
 static int may_leave(const tw_monitor_t *monitor)
 {
     const int in_time = monitor->rank == 0 || tw_time_ns() < monitor->leave_by_ns;
@@ -215,8 +218,8 @@ static void *monitor_main(void *arg)
     tw_monitor_t *monitor = arg;
     const tw_monitor_role_t *role = role_of(monitor);
     for (;;) {
-        /* Read before judging, by the time before reading: what the others sent meanwhile counts. A sign of
-         * life that is late says so, and goes before all else that this rank sends. */
+        /* Read before judging, but judge by the time before reading: what came in meanwhile counts. A late
+         * sign of life says that it is late, and is sent before all else. */
         forgive_pause(monitor);
         take_heard(monitor, monitor->awake_ns);
         send_heartbeats(monitor, monitor->awake_ns);
@@ -306,7 +309,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     tw_monitor_signal(monitor->wake_fd);
     wait_for_lists(monitor);
     pthread_mutex_lock(&monitor->lock);
-    monitor->orders.own = NULL; /* it is the caller's again */
+    monitor->orders.own = NULL; /* the caller owns it again */
     pthread_mutex_unlock(&monitor->lock);
     if (!atomic_load(&monitor->has_gathered)) {
         return TW_ERR_PEER;
@@ -348,7 +351,7 @@ static void monitor_free(tw_monitor_t *monitor)
     free(monitor);
 }
 
-/** Signals are the program's business, not this thread's. */
+/** Start the thread with all signals blocked: they are the program's business. */
 static int start_thread(tw_monitor_t *monitor)
 {
     sigset_t all, before;
@@ -380,7 +383,7 @@ static int monitor_alloc(tw_monitor_t *monitor, const int *node_of)
            !tw_outages_init(&monitor->outages, monitor->world, node_of, missed_ns, tw_time_ns());
 }
 
-/** 0, or the errno. */
+/** Open the descriptors. Returns 0, or the errno. */
 static int monitor_open(tw_monitor_t *monitor, const int *node_of)
 {
     monitor->wake_fd = monitor->event_fd = -1;
@@ -394,8 +397,8 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
-/** Signs of life go before the data that waits in this machine's own queues, where those know priorities; one
- *  that is lost is not waited for longer each time. */
+/** Give signs of life priority over data in this machine's own queues, where those know priorities; and send
+ *  a lost one again without waiting longer each time. */
 static void prefer(const tw_connection_t *connection)
 {
     const int priority = TC_PRIO_INTERACTIVE, yes = 1;

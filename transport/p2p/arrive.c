@@ -15,7 +15,7 @@ static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t byte
                    p2p->name, receive->peer->id, bytes, receive->bytes, (unsigned long long)receive->tag);
 }
 
-/** TW_OK, or how the receive ends. */
+/** Check an EAGER message. Returns TW_OK, or the status with which the receive ends. */
 static tw_status_t eager_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
 {
     if (!size_fits(p2p, receive, bytes)) {
@@ -39,7 +39,7 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-/** A message was taken: its credit goes back, once there is enough of it. */
+/** A message was taken: give its credit back, once there is enough of it. */
 static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
@@ -57,7 +57,7 @@ static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
     }
 }
 
-/** The data of `landing` comes to the receive's buffer from now on. */
+/** Let the data of `landing` go to the receive's buffer from now on. */
 static void land_at(tw_p2p_request_t *receive, uint8_t *to, tw_p2p_landing_t *landing)
 {
     landing->to = to;
@@ -71,7 +71,7 @@ static void accept_self(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_request
     tw_p2p_request_finish(p2p, send, TW_OK);
 }
 
-/** Clear the sender to send; a message of the wrong size is sent nowhere. */
+/** Answer RTS with CTS; for a message of the wrong size the answer asks for no data. */
 static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, size_t bytes)
 {
     tw_p2p_header_t header = {.kind = TW_P2P_CTS, .id = id};
@@ -89,7 +89,8 @@ static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, si
     }
 }
 
-/** Its data is still coming in: what is there moves to the receive's buffer, and the rest follows it. */
+/** Take a message whose data is still coming in: what is there moves to the receive's buffer, and the rest
+ *  goes there directly. */
 static void accept_landing(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival)
 {
     tw_p2p_landing_t *landing = arrival->landing;
@@ -131,7 +132,7 @@ static tw_p2p_request_t *take_receive(tw_p2p_peer_t *peer, uint64_t tag)
     return request;
 }
 
-/** NULL: out of memory. */
+/** Note an arrival. NULL: out of memory. */
 static tw_p2p_arrival_t *keep_arrival(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     const size_t bytes = (size_t)header->value;
@@ -190,7 +191,7 @@ static const char *on_rts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_heade
 static const char *on_cts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     tw_p2p_request_t *send = tw_p2p_number_find(&p2p->numbers, header->id);
-    if (!send) { /* canceled meanwhile: tell the receive that waits for it */
+    if (!send) { /* it was canceled meanwhile: tell the receive that waits for it */
         const tw_p2p_header_t cancel = {.kind = TW_P2P_CANCEL, .id = header->id, .value = header->value};
         return header->value && tw_p2p_control_send(peer, &cancel, NULL) ? "no memory is left to answer it"
                                                                          : NULL;
@@ -242,7 +243,7 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     return NULL;
 }
 
-/** A chunk has arrived; whether it is still wanted is another matter. */
+/** Acknowledge a chunk that has arrived, even if nobody wants it any more. */
 static const char *acknowledge(tw_p2p_peer_t *peer, uint32_t stream)
 {
     const tw_p2p_header_t ack = {.kind = TW_P2P_ACK, .stream = stream};
@@ -267,7 +268,7 @@ static const char *on_data(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_head
     if (header->stream >= (uint32_t)peer->n_streams) {
         return "it sent data on a connection that it does not have";
     }
-    if (!receive) { /* canceled meanwhile */
+    if (!receive) { /* it was canceled meanwhile */
         return NULL;
     }
     if (receive->is_send || receive->peer != peer) {

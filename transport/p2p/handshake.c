@@ -5,7 +5,7 @@
 
 #include "transport/control/socket.h"
 
-/** What an end tells of itself. */
+/** Parts of what an end tells of itself. */
 enum { TOLD_ID, TOLD_CARD, TOLD_COUNT };
 
 void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
@@ -25,7 +25,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
 void tw_handshake_cleanup(tw_handshake_t *handshake)
 {
     if (handshake->peer) {
-        handshake->peer->has_failed = 1; /* do not wait for it */
+        handshake->peer->has_failed = 1; /* so that closing does not wait for it */
         tw_p2p_peer_close(handshake->peer);
     }
     tw_connection_cleanup(&handshake->connection);
@@ -64,7 +64,7 @@ static void note_where(tw_handshake_t *handshake)
     snprintf(peer->where, sizeof(peer->where), " at %s", name);
 }
 
-/** Make it a peer. */
+/** Make a peer of an end that has told its id and card. */
 static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_message_t *message)
 {
     tw_msg_blob_t told[TOLD_COUNT] = {{0}};
@@ -134,7 +134,8 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
     return !status && is_client ? handshake_tell(handshake) : status;
 }
 
-/** The server tells before it judges: if the two do not fit, both say why. */
+/** Exchange what the ends tell. The server tells before it judges, so that both say why if the two do not
+ *  fit. */
 static tw_status_t step_telling(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;
@@ -147,7 +148,8 @@ static tw_status_t step_telling(tw_handshake_t *handshake)
     return tw_p2p_peer_greet(handshake->peer);
 }
 
-/** The client closes when it is done, which may be first; then what is still to come of it is under way. */
+/** Check on the client. It closes when it is done, perhaps before this end: then the connections that are
+ *  missing are on their way. */
 static void look_at_client(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;

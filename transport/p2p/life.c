@@ -1,4 +1,4 @@
-/** Making an end, letting everything go out, closing a peer. */
+/** Makes an end, lets everything go out, closes peers. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ void tw_p2p_destroy(tw_p2p_t *p2p)
     if (!p2p) {
         return;
     }
-    tw_p2p_workers_destroy(p2p); /* ends the operations */
+    tw_p2p_workers_destroy(p2p); /* this ends their operations */
     free_requests(p2p);
     free_peers(p2p);
     free_ops(&p2p->ops);
@@ -116,7 +116,7 @@ void tw_p2p_flush(tw_p2p_t *p2p)
 
 /* ---- closing a peer ------------------------------------------------------------------------------------ */
 
-/** Returns how many there were. */
+/** Cancel all requests of a peer. Returns how many there were. */
 static int cancel_its_requests(tw_p2p_peer_t *peer)
 {
     int n = 0;

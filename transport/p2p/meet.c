@@ -1,4 +1,4 @@
-/** Meeting by a handle: listen, accept, dial. */
+/** Meets peers by a handle: listen, accept, dial. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -10,15 +10,15 @@
 #include "transport/p2p/handshake.h"
 #include "transport/p2p/tcp.h"
 
-/** Handshakes at one time; of more, the oldest are sent away. */
+/** Most handshakes at one time; if more come, the oldest are dropped. */
 #define PENDING_MAX 64
 #define SECRET_BYTES 32
 #define MAGIC "TP2I"
 #define MAGIC_BYTES 4
 #define VERSION_BYTES 8
 
-/** What is in a handle; little-endian machines only, as UCX itself. All that comes before the version stays
- *  as it is in all versions, so that an end of another one can be named. */
+/** What a handle contains, on little-endian machines only, like UCX. All before the version stays the same in
+ *  all versions, so that an end of another one can be named. */
 typedef struct handle {
     char magic[MAGIC_BYTES];
     uint32_t port;
@@ -31,7 +31,7 @@ typedef struct handle {
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
 static_assert(sizeof(TW_VERSION) <= VERSION_BYTES, "the version fits into a handle");
 
-/** A dial that was sent away unheard tries again after so long. */
+/** A dial that the listener dropped unheard tries again after this time. */
 #define REDIAL_NS 50000000u
 
 struct tw_p2p_listener {
@@ -40,7 +40,7 @@ struct tw_p2p_listener {
     int fd;
     int error; /**< errno that ends it; 0: none */
     tw_token_key_t key;
-    tw_handshake_t pending[PENDING_MAX]; /**< in the order in which they came */
+    tw_handshake_t pending[PENDING_MAX]; /**< the oldest first */
     int n_pending;
 };
 
@@ -117,7 +117,7 @@ static void send_away(tw_p2p_listener_t *listener, int i)
             (size_t)(listener->n_pending - i) * sizeof(listener->pending[0]));
 }
 
-/** The oldest that has not proven anything yet; if all have, the oldest. */
+/** Choose the handshake to drop: the oldest that has not proven anything yet; if all have, the oldest. */
 static int whom_to_send_away(const tw_p2p_listener_t *listener)
 {
     for (int i = 0; i < listener->n_pending; i++) {
@@ -144,7 +144,7 @@ static void accept_pending(tw_p2p_listener_t *listener)
     listener->error = errno == EAGAIN ? 0 : errno;
 }
 
-/** Returns how many of them have moved. */
+/** Make progress. Returns how many handshakes have moved. */
 static unsigned listener_progress(tw_p2p_listener_t *listener)
 {
     unsigned n = 0;
@@ -228,7 +228,7 @@ static tw_status_t dial_open(tw_p2p_dial_t *dial)
     return TW_OK;
 }
 
-/** Versions differ in what they send, so they must not meet. */
+/** Refuse a handle of another version, as versions differ in what they send. */
 static tw_status_t version_check(const tw_p2p_t *p2p, const handle_t *handle)
 {
     char theirs[VERSION_BYTES + 1] = "", why[80];
@@ -289,8 +289,8 @@ static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t stat
     return status == TW_ERR_IO && is_told ? TW_ERR_AUTH : status;
 }
 
-/** It was connected, and sent away before it was heard: who listens had no time, or too many pending, or
- *  took this end for a stranger meanwhile. */
+/** Whether to try again: it was connected, and dropped before it was heard. The listener was busy, had too
+ *  many pending, or meanwhile took this end for a stranger. */
 static int is_worth_another_try(const tw_p2p_dial_t *dial)
 {
     const tw_handshake_stage_t stage = dial->handshake.stage;

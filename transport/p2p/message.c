@@ -3,11 +3,11 @@
 
 #include "transport/p2p/state.h"
 
-/** Chunks on the way per stream: handed to it, one that it is at and one that follows; acknowledged, enough
- *  to fill a long wire. */
+/** Limits of chunks per stream. In hand: the one that it sends, and the next one. Not acknowledged: enough to
+ *  fill a long wire. */
 #define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
-/** Chunks handed out before anything else gets its turn. */
+/** Chunks that are handed out before anything else gets its turn. */
 #define CHUNKS_AT_ONCE 16
 /** With sends_on_credit a short message so soon after a write waits for others to go with it: a write takes
  *  about 6 us, for one message or for eight. */
@@ -74,7 +74,7 @@ void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why)
     tw_p2p_op_disown(op);
 }
 
-/** It has not begun to go. */
+/** Take back an operation of which nothing has been sent yet. */
 static void op_take_back(tw_p2p_op_t *op)
 {
     if (op->header.kind == TW_P2P_EAGER) {
@@ -146,7 +146,7 @@ void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy)
     stream->is_busy = is_busy;
 }
 
-/** Forget what waits on a broken stream: the owner has been told. */
+/** Drop what waits on a broken stream: the owner has been told. */
 static void stream_drop(tw_p2p_stream_t *stream)
 {
     tw_p2p_op_t *op;
@@ -177,9 +177,9 @@ void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
     tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
-/** Who posts a message that would be announced over several streams is not held up while the kernel copies
- *  it: it goes with the next progress. A caller with sends_on_credit wants it to go now, unless it is short,
- *  and another one has only just gone: then it goes with those that follow it. */
+/** Whether a message waits for the next progress. One that would be announced over several streams does, so
+ *  that whoever posts it is not held up while the kernel copies it. With sends_on_credit the owner wants it
+ *  sent now; but a short one right after another waits, and is sent with those that follow it. */
 static int is_put_off(const tw_p2p_op_t *op)
 {
     const tw_p2p_peer_t *peer = op->stream->peer;
@@ -242,7 +242,7 @@ tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer)
     return TW_OK;
 }
 
-/** The least busy of the data streams, each first in turn, or NULL. */
+/** Find the least busy of the data streams, taking turns at which is tried first; NULL: all are busy. */
 static tw_p2p_stream_t *free_stream(tw_p2p_peer_t *peer)
 {
     const int first = peer->n_streams > 1, n = peer->n_streams - first;
@@ -258,7 +258,7 @@ static tw_p2p_stream_t *free_stream(tw_p2p_peer_t *peer)
     return best;
 }
 
-/** 0: out of memory, for now. */
+/** Send the next chunk. 0: out of memory, for now. */
 static int chunk_send(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_p2p_stream_t *stream)
 {
     const size_t offset = request->moved;
@@ -286,7 +286,7 @@ static int chunk_send(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_p2p_stream_t 
     return 1;
 }
 
-/** Returns 0 once there is nothing left to hand out. */
+/** Hand out a peer's chunks. Returns 0 once there is nothing left. */
 static int pump_peer(tw_p2p_t *p2p, tw_p2p_peer_t *peer)
 {
     tw_p2p_request_t *request;

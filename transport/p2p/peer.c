@@ -1,4 +1,4 @@
-/** Peers, what they tell of themselves, and the streams that lead to them. */
+/** Peers, the cards that they tell of themselves, and the streams that lead to them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +9,15 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/tcp.h"
 
-/** Shared memory needs no streams; long messages are still cut, so that several move together. */
+/** Shared memory needs no streams; long messages are still cut, so that several make progress together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
 /** Chunks over the network, where one stream carries all data. */
 #define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
-/** Without hooks: once, and of a peer. Memory that is short here ends what waits for it by its peer's
- *  timeout. */
+/** Fail a peer. Without hooks it is logged, once. If memory runs out here, the peer's timeout ends what waits
+ *  for it. */
 void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
 {
     if (p2p->params.hooks) {
@@ -65,13 +65,13 @@ int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
     return n > 0 && n_taking == n;
 }
 
-/** What an end tells of itself, first in its card. */
+/** The first part of a card: what an end tells of itself. */
 typedef struct about {
     uint8_t takes_cuda, seals, has_aes, sends_on_credit;
-    uint32_t streams; /**< over TCP, per device */
+    uint32_t streams; /**< streams per device, over TCP */
 } about_t;
 
-/** An end's card: about it, then the addresses of its workers. */
+/** Make an end's card: what it tells of itself, then its workers' addresses. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
 {
     const about_t about = {.takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p),
@@ -111,7 +111,7 @@ static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t 
                : TW_OK;
 }
 
-/** What both ends must have alike for connections over TCP. TW_ERR_CONFIG, logged. */
+/** Compare the settings that both ends of a TCP connection must share. TW_ERR_CONFIG, logged. */
 static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *theirs)
 {
     const tw_p2p_params_t *own = &peer->p2p->params;
@@ -168,7 +168,7 @@ static int addresses_are_sound(const tw_p2p_t *p2p, int n_devices, const tw_msg_
     return is_sound;
 }
 
-/** How its connections over TCP are proven and sealed. */
+/** Decide by which key its TCP connections are proven, and how they are sealed. */
 static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params,
                                  const about_t *about)
 {
@@ -184,8 +184,8 @@ static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t
     return TW_OK;
 }
 
-/** One data stream alone: nothing is to be spread, and each chunk costs. What has begun to go and is canceled
- *  is copied, so there is a limit. */
+/** Choose the size of chunks. With one data stream nothing can be spread, and each chunk has a cost; but when
+ *  a chunk is canceled half-way, its rest is copied, so there is a limit. */
 static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
 {
     const tw_p2p_params_t *params = &peer->p2p->params;
@@ -196,13 +196,13 @@ static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
                                                                       : params->chunk_bytes;
 }
 
-/** Over TCP, with one stream that carries data: longer messages need not be spread. */
+/** Whether one stream over TCP carries all data, so that longer messages need not be spread. */
 static int has_one_stream(const tw_p2p_peer_t *peer)
 {
     return tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2;
 }
 
-/** Up to so long a message goes at once. */
+/** Length up to which a message is sent at once. */
 static size_t eager_bytes(const tw_p2p_peer_t *peer)
 {
     const tw_p2p_params_t *params = &peer->p2p->params;
@@ -221,7 +221,8 @@ static void credit_init(tw_p2p_peer_t *peer)
         .limit = TW_P2P_CREDIT_BYTES, .step = TW_P2P_CREDIT_STEP, .left = TW_P2P_CREDIT_BYTES};
     const tw_p2p_credit_t large = {
         .limit = TW_P2P_LONG_CREDIT_BYTES, .step = TW_P2P_LONG_CREDIT_STEP, .left = TW_P2P_LONG_CREDIT_BYTES};
-    /* Longer messages that go at once: two of them, since a receiver that is behind keeps them in memory. */
+    /* two of the longest messages that are sent at once, since a receiver that is late keeps them in
+     * memory */
     const size_t two = 2 * (peer->eager_bytes + TW_P2P_CREDIT_MESSAGE);
     const tw_p2p_credit_t little = {.limit = two, .step = peer->eager_bytes / 2, .left = two};
     const int is_alone = peer->eager_bytes > peer->p2p->params.eager_bytes;
@@ -257,7 +258,7 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     peer->takes_long = peer->p2p->params.sends_on_credit && has_one_stream(peer);
     peer->chunk_bytes = chunk_bytes(peer, params->is_near);
     peer->eager_bytes = eager_bytes(peer);
-    /* Messages that go at once are on stream 0, chunks on the others. */
+    /* Messages that are sent at once use stream 0, chunks the others. */
     peer->credit_stream = has_one_stream(peer) && peer->eager_bytes >= TW_P2P_LONG_FROM;
     credit_init(peer);
     return TW_OK;

@@ -50,7 +50,7 @@ static tw_p2p_arrival_t *find_arrival(tw_p2p_peer_t *peer, uint64_t tag)
     return arrival;
 }
 
-/** Send to this end itself: the message waits among the arrivals until a receive copies it. */
+/** Send to this end itself: the message stays among the arrivals until a receive copies it. */
 static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival = calloc(1, sizeof(*arrival));
@@ -89,7 +89,8 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(request->peer, &header, NULL);
 }
 
-/** 1 if a message goes without being asked for: short ones do, and long ones where the owner wants it. */
+/** Returns 1 if a message is sent without being asked for: short ones are, and long ones if the owner wants
+ *  it. */
 static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
 {
     const tw_p2p_peer_t *peer = request->peer;
@@ -126,7 +127,7 @@ static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
     }
 }
 
-/** What a peer sent before it closed can still be received. */
+/** Whether a request can be posted. What a peer sent before it closed can still be received. */
 static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
 {
     if (is_send && tw_p2p_peer_has_closed(peer)) {
@@ -218,7 +219,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
     if (!is_done && !tw_p2p_is_over(p2p) && !(request->peer->has_failed && !request->n_ops)) {
         return TW_IN_PROGRESS;
     }
-    /* If it is over, no carrier is called any more, so the buffer is safe. */
+    /* Once all is over, no carrier is called any more, so the buffer is safe. */
     tw_status_t status = is_done ? request->status : TW_ERR_PEER;
     if (bytes) {
         *bytes = request->bytes;
@@ -229,7 +230,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
 
 /* ---- canceling ----------------------------------------------------------------------------------------- */
 
-/** Tell the other side, if it knows of this message. */
+/** Tell the other side of a cancel, if it knows of this message. */
 static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival;

@@ -8,9 +8,9 @@
  *    greeting.c, seal.c, tcp.h, tcp_*.c           TCP connections of our own
  *
  *  A peer is this end itself, shares memory with it, or is reached over the network; a worker of its own
- *  serves each kind (and each network device), so no message can take a wrong way. A network peer has one
- *  control stream and some data streams per device (a stream is a TCP connection, or a UCX endpoint); a peer
- *  in shared memory has one stream for all. */
+ *  serves each kind (and each network device), so no message can be sent by the wrong one. A network peer has
+ *  one control stream and some data streams per device (a stream is a TCP connection, or a UCX endpoint); a
+ *  peer in shared memory has one stream for all. */
 #pragma once
 
 #include <poll.h>
@@ -29,33 +29,33 @@ TAILQ_HEAD(tw_p2p_dial_list, tw_p2p_dial);
 struct tw_p2p {
     tw_p2p_params_t params;
     char name[64];
-    ucs_memory_type_t memory[2]; /**< [tw_mem_t] UCX's name of each kind */
-    /** shared memory first (may lack: context NULL), then the devices */
+    ucs_memory_type_t memory[2]; /**< [tw_mem_t], UCX's name of each kind */
+    /** shared memory first (it may be missing: context NULL), then the devices */
     tw_p2p_worker_t workers[TW_P2P_WORKERS_MAX];
     int n_workers;
     tw_p2p_peer_t **peers; /**< [n_peers] by id; NULL: none */
     int n_peers;
     struct pollfd *pollfds; /**< [2 + n_workers] */
-    int wake_fd;            /**< readable: the next sleep is over before it begins */
+    int wake_fd;            /**< readable: the next sleep ends at once */
 
-    struct tw_p2p_request_list requests; /**< all that the caller holds */
-    struct tw_p2p_op_list ops, free_ops; /**< in UCX's hands; of no use */
+    struct tw_p2p_request_list requests; /**< all requests that the caller holds */
+    struct tw_p2p_op_list ops, free_ops; /**< operations that UCX has; operations to be used again */
     struct tw_p2p_peer_list busy_peers;
     struct tw_p2p_stream_list busy_streams;
     tw_p2p_numbers_t numbers;
-    tw_token_key_t key; /**< that peers added by their cards share; has_key: there is one */
+    tw_token_key_t key; /**< shared by peers that are added by their cards; has_key: there is one */
     int has_key;
     struct tw_p2p_listener_list listeners;
     struct tw_p2p_dial_list dials;
-    /** moves those two on, and returns how much happened; NULL: there were none yet */
+    /** makes progress on those two, and returns how much happened; NULL: there were none yet */
     unsigned (*meet)(tw_p2p_t *p2p);
     uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
-    int in_callback, n_events; /**< a carrier is calling back; what progress has done since it began */
+    int in_callback, n_events; /**< a carrier is calling back; how much this progress has done so far */
     tw_strangers_log_t strangers;
-    uint64_t watch_ns; /**< when connections over TCP are looked at next */
+    uint64_t watch_ns; /**< when TCP connections are checked next */
     uint64_t moved_ns; /**< when one of them last carried much; 0: never */
-    int n_watched;     /**< peers over TCP, when they were last looked at */
-    int n_for_one;     /**< progress for one request alone, since all was moved on */
+    int n_watched;     /**< number of TCP peers at the last check */
+    int n_for_one;     /**< how often progress was for one request alone since everything had its turn */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
@@ -64,14 +64,14 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
     return hooks && hooks->is_over(p2p->params.arg);
 }
 
-/** When the timeout of what begins now ends. */
+/** When the timeout of something that begins now ends. */
 static inline uint64_t tw_p2p_deadline(const tw_p2p_t *p2p)
 {
     return tw_connection_deadline(p2p->params.timeout_sec);
 }
 
 /* ---- wait.c -------------------------------------------------------------------------------------------- */
-/** After the workers are there. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
+/** Prepare sleeping, after the workers are made. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);

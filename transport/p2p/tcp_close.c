@@ -1,4 +1,4 @@
-/** Ends of connections. */
+/** How connections end. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -53,7 +53,7 @@ int tw_tcp_leave(tw_tcp_link_t *link)
     return got > 0;
 }
 
-/** 1 if some of it has not reached the other end's kernel yet. */
+/** Returns 1 if some of what was sent has not reached the other end's kernel yet. */
 static int has_more(const tw_tcp_link_t *link)
 {
     int unsent = 0;

@@ -1,4 +1,4 @@
-/** A network device: its port, what is told of it, and progress. */
+/** A network device: its port, what its card tells, and progress. */
 #include <errno.h>
 #include <net/if.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ static int watch_listener(tw_tcp_device_t *device, int operation)
     return epoll_ctl(device->epoll_fd, operation, device->listener, &event);
 }
 
-/** Accept what waits. With no descriptor left, stop listening for a while: epoll would tell of it all the
- *  time. */
+/** Accept connections that wait. With no descriptor left, stop listening for a while: epoll would report them
+ *  again and again. */
 static void accept_new(tw_tcp_device_t *device)
 {
     tw_tcp_accept(device);

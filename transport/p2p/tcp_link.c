@@ -1,4 +1,4 @@
-/** A connection's socket, and its ends: being watched, read, written, given up. */
+/** A connection's socket: watching, reading, writing and giving it up. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 #include "transport/p2p/tcp.h"
 
-/** A link goes aside once it has been asked for so often, and comes back after so many rounds of progress in
- *  which it was not. */
+/** A link is taken aside once it was polled so often, and comes back after so many rounds of progress without
+ *  a poll. */
 #define ASKED_OFTEN 32
 #define ROUNDS_UNASKED 4
 
@@ -136,7 +136,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
 {
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = (size_t)n_pieces};
     ssize_t got;
-    do { /* the kernel is quicker with one piece as such */
+    do { /* for a single piece this call is quicker */
         got = n_pieces == 1 ? recv(link->fd, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                             : recvmsg(link->fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);

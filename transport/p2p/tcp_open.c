@@ -1,4 +1,4 @@
-/** Connecting, accepting, and the greeting. */
+/** Connects and accepts, and does the greeting. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ int tw_tcp_address_is_sound(const void *address, size_t bytes)
            bytes == sizeof(head) + 16 * (size_t)head.n;
 }
 
-/** This end's address to reach that one from; NULL: none. */
+/** This end's address from which to reach another one; NULL: there is none. */
 static const uint8_t *own_address_for(const tw_tcp_device_t *device, const uint8_t *theirs)
 {
     for (int i = 0; i < device->n_addresses; i++) {
@@ -54,8 +54,8 @@ static void warn_of_twin(tw_tcp_device_t *device, const char *twin, const char *
     }
 }
 
-/** 1 if a connection with this address is to be bound to the device: another device has the same subnet, and
- *  the routes would name one of the two for all. */
+/** Returns 1 if a connection with this address must be bound to the device: another device is in the same
+ *  subnet, and the routes would choose one of the two for all. */
 static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char twin[TW_DEVICES_NAME_BYTES])
 {
     if (!tw_devices_twin(device->name, theirs, twin)) {
@@ -69,8 +69,8 @@ static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char t
     return 1;
 }
 
-/** Bind an accepted connection to the device that it came in by, so that it answers there. Were it bound to
- *  another one, it would hear nothing any more. */
+/** Bind an accepted connection to the device by which it came in, so that it answers there. Bound to another
+ *  one, it would receive nothing any more. */
 static void keep_to_device(tw_tcp_link_t *link)
 {
     tw_tcp_device_t *device = link->device;
@@ -135,7 +135,7 @@ tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream)
     return TW_OK;
 }
 
-/** Nobody was there, or nobody had time: try again, for some time. */
+/** Try again, for a limited time: nobody was there, or the other end was busy. */
 static void try_again(tw_tcp_link_t *link, const char *why)
 {
     const uint64_t now = tw_time_ns();
@@ -168,7 +168,7 @@ static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
     return oldest;
 }
 
-/** How many connections peers are still to make. */
+/** Count the connections that peers must still make. */
 static int count_awaited(const tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;
@@ -237,7 +237,7 @@ static void not_let_in(tw_tcp_link_t *link, const char *why)
     tw_tcp_drop(link);
 }
 
-/** 0: out of memory. */
+/** Make the seals of both directions. 0: out of memory. */
 static int seals_create(tw_tcp_link_t *link, int connects)
 {
     uint8_t keys[2][TW_SEAL_KEY_BYTES];
@@ -255,8 +255,8 @@ static int seals_create(tw_tcp_link_t *link, int connects)
     return link->seal[0] && link->seal[1] && link->piece;
 }
 
-/** Probes wait in the queues on the way, and may be dropped there: an owner that watches over its peers knows
- *  better who is dead. */
+/** Time after which keep-alive probes give a connection up. Probes wait in the queues on the way, and may be
+ *  dropped there: an owner that watches its peers knows better who is dead. */
 static double keep_alive_sec(const tw_p2p_t *p2p)
 {
     return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
@@ -280,7 +280,7 @@ static void open_stream(tw_tcp_link_t *link, int connects)
     }
 }
 
-/** The stream that a HELLO is for; NULL: none that is free. */
+/** Find the stream that a HELLO is for; NULL: there is none that is free. */
 static tw_p2p_stream_t *stream_for(const tw_tcp_device_t *device, const tw_greeting_hello_t *hello)
 {
     tw_p2p_peer_t *peer =

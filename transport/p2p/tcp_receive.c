@@ -1,4 +1,4 @@
-/** Reading frames: straight to where their data belong. */
+/** Reads frames straight to where their data belongs. */
 #include <string.h>
 #include <sys/uio.h>
 
@@ -29,7 +29,7 @@ static size_t data_left(const tw_tcp_link_t *link)
     return link->has_begun ? link->landing.bytes - link->landing.done : 0;
 }
 
-/** How much may be read of its data, or of their next piece and its tag. */
+/** How much may be read of the frame's data, or of the next piece and its tag. */
 static size_t data_wanted(const tw_tcp_link_t *link)
 {
     const size_t left = data_left(link);
@@ -57,8 +57,8 @@ static void data_came(tw_tcp_link_t *link, size_t bytes)
     }
 }
 
-/** A piece is all there: from its own buffer to where it belongs, where nothing comes that has not been
- *  sealed by the peer. NULL, or what is wrong. */
+/** Open a piece that is complete, from its own buffer to its place, which only ever gets bytes that the peer
+ *  has sealed. Returns NULL, or what is wrong. */
 static const char *open_piece(tw_tcp_link_t *link)
 {
     const size_t bytes = link->piece_bytes - TW_SEAL_TAG_BYTES;
@@ -68,7 +68,7 @@ static const char *open_piece(tw_tcp_link_t *link)
     return tw_seal_open(link->seal[1], link->piece, bytes, to) ? "what it sent was changed on the way" : NULL;
 }
 
-/** How long the header is that begins in the buffer, or the part of it that tells. */
+/** The length of the header that begins in the buffer, or of the part that tells its length. */
 static size_t head_bytes(const tw_tcp_link_t *link)
 {
     uint32_t word;
@@ -82,7 +82,7 @@ static size_t head_bytes(const tw_tcp_link_t *link)
     return tw_p2p_head_bytes(word);
 }
 
-/** The header is in the buffer, with `bytes`. */
+/** Take the header of `bytes` out of the buffer. */
 static const char *header_take(tw_tcp_link_t *link, size_t bytes)
 {
     const tw_p2p_peer_t *peer = link->stream->peer;
@@ -102,7 +102,7 @@ static const char *header_take(tw_tcp_link_t *link, size_t bytes)
     return NULL;
 }
 
-/** Begin a frame: decide where its data go. NULL, or what is wrong. */
+/** Begin a frame: decide where its data goes. Returns NULL, or what is wrong. */
 static const char *frame_begin(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
@@ -134,7 +134,8 @@ static int is_left(const tw_tcp_link_t *link)
            tw_p2p_message_can_wait(link->stream->peer, &link->header);
 }
 
-/** Take the next part of a frame out of the buffer. 0: it is not all there, or is left; or *wrong. */
+/** Take the next part of a frame out of the buffer. 0: it is not all there, or stays unread; or see
+ *  *wrong. */
 static int take_next(tw_tcp_link_t *link, const char **wrong)
 {
     if (!link->has_header) {
@@ -163,7 +164,7 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
     return 1;
 }
 
-/** Returns 0 once the link is of no use any more. */
+/** Take all that is in the buffer. Returns 0 once the link is of no use any more. */
 static int receive_all(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
@@ -186,16 +187,16 @@ static int receive_all(tw_tcp_link_t *link)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/** How much is read ahead. After long data no more than the next header: what is behind that is likely to be
- *  long data, too, which would be copied once more. */
+/** How much may be read ahead. After long data only the next header: what follows it is likely to be long
+ *  data, too, which would then be copied once more. */
 static size_t room_ahead(const tw_tcp_link_t *link, size_t wanted)
 {
     return wanted >= sizeof(link->in) && !link->seal[1] ? HEADER_BYTES : sizeof(link->in) - link->in_end;
 }
 
-/** The data to their place, or nowhere, and what follows them to the buffer. If less came than there was room
- *  for, that was all: the kernel tells when more is there. But who asks tries until there is nothing: while
- *  it was copied, more may have come. */
+/** Read data to its place, or to be thrown away, and what follows it to the buffer. If less came than there
+ *  was room for, that was all: the kernel tells when more is there. But a polling caller reads until nothing
+ *  is there: more may have come during the copy. */
 static ssize_t read_more(tw_tcp_link_t *link, int is_asked, int *error)
 {
     struct iovec pieces[2];
@@ -231,19 +232,19 @@ static void closed(tw_tcp_link_t *link, int error)
     tw_tcp_break(link, error ? strerror(error) : "closed by the other end");
 }
 
-/** Take what has come. 0: the link can carry nothing any more. */
+/** Take what has come. Returns 0 if the link cannot carry anything any more. */
 static int goes_on(tw_tcp_link_t *link)
 {
     return receive_all(link) && !link->stream->peer->has_failed;
 }
 
-/** 1 if enough was read for now. */
+/** Returns 1 if enough was read for now. */
 static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, int is_asked)
 {
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
-/** Whether so many bytes were more than the signs of life that came with them. */
+/** Whether so many bytes were more than the ALIVE messages that came with them. */
 static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size_t bytes)
 {
     const uint32_t n = link->stream->peer->n_alive - *n_alive;

@@ -1,4 +1,4 @@
-/** Sending frames. */
+/** Sends frames. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,22 +7,22 @@
 #include "transport/p2p/tcp.h"
 
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
-/** Frames in one call, at most. */
+/** The most frames in one call. */
 #define FRAMES_AT_ONCE 16
-/** A frame of up to so many bytes is short: it is copied to one piece. */
+/** A frame of up to so many bytes is short, and is copied into one piece. */
 #define SHORT_BYTES 512
 /** So many writes, or bytes that are not sealed, go on one connection before the caller gets its turn. The
  *  bytes are those of one long message: others are sent while the receiver reads it out of the cache. It
  *  goes in one write: 4 MB in four of 1 MB take 5 to 9 % more processor time. */
 #define SENDS_AT_ONCE 4
 #define SEND_BYTES (TW_P2P_EAGER_MAX + HEADER_BYTES)
-/** The buffer that sealed frames leave from: two pieces, and headers. */
+/** Size of the buffer from which sealed frames are sent: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/** Its header as it travels, before any of it has gone. last_tag: of the brief header before; becomes its own
- *  if it is one. */
+/** Settle the header in the form in which it is sent, before any of it has gone. last_tag: that of the brief
+ *  header before it; a brief one sets it. */
 static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
 {
     if (op->stream->link->seal[0] || !tw_p2p_brief_fits(&op->header) || op->header.value != op->bytes) {
@@ -35,13 +35,13 @@ static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
     *last_tag = op->header.tag;
 }
 
-/** Size of a frame that has its head. */
+/** The size of a frame whose header is settled. */
 static size_t frame_bytes(const tw_p2p_op_t *op)
 {
     return op->head_bytes + op->bytes;
 }
 
-/** Most bytes that a frame still has to send; of a long message, exactly so many. */
+/** The most bytes that a frame still has to send; for a long message this is exact. */
 static size_t send_bytes_left(const tw_p2p_op_t *op)
 {
     return HEADER_BYTES + op->bytes - op->sent;
@@ -55,8 +55,8 @@ static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
     return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
 }
 
-/** Count so many more bytes of the frame as sent, or copied into the link's buffer. Returns 1 if that was all
- *  of it. */
+/** Count so many more bytes of the frame as sent, or as copied into the link's buffer. Returns 1 if that was
+ *  all of it. */
 static int op_advance(tw_p2p_op_t *op, size_t bytes)
 {
     if (!op->sent && bytes) {
@@ -110,7 +110,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
         if (op->request == request && !op_keep_rest(op)) {
             tw_p2p_stream_break(stream, "out of memory");
             tw_p2p_op_disown(op);
-            op->data = NULL; /* it is dropped with the stream */
+            op->data = NULL; /* it ends with the stream */
         }
     }
     if (stream->link) {
@@ -120,7 +120,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
 
 /* ---- plain --------------------------------------------------------------------------------------------- */
 
-/** The frames that wait, as pieces of one call. */
+/** Gather the frames that wait as pieces of one call. */
 static int send_gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
 {
     int n = 0, n_frames = 0;
@@ -159,7 +159,7 @@ static void send_advance(tw_p2p_stream_t *stream, size_t bytes)
     }
 }
 
-/** A short frame is copied to one piece, which costs less than to hand over two. Returns how many pieces are
+/** Copy a short frame into one piece, which costs less than to pass on two. Returns how many pieces are
  *  left. */
 static int join_short(struct iovec *pieces, int n, uint8_t *room)
 {
@@ -172,7 +172,7 @@ static int join_short(struct iovec *pieces, int n, uint8_t *room)
     return 1;
 }
 
-/** Cuts what is more than `left` bytes (not 0). Returns how many pieces are left. */
+/** Cut pieces to `left` bytes in all (not 0). Returns how many pieces are left. */
 static int cut_long(struct iovec *pieces, int n, size_t left)
 {
     for (int i = 0; i < n; i++) {
@@ -185,7 +185,8 @@ static int cut_long(struct iovec *pieces, int n, size_t left)
     return n;
 }
 
-/** left: how many bytes may go, not 0; becomes less by those that have gone. */
+/** Send frames that are not sealed. left: how many bytes may be sent, not 0; it decreases by what has
+ *  gone. */
 static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 {
     struct iovec pieces[2 * FRAMES_AT_ONCE];
@@ -202,7 +203,7 @@ static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 
 /* ---- sealed -------------------------------------------------------------------------------------------- */
 
-/** The next piece of a frame: its header, or some of its data. Returns 0 if there is no room for it. */
+/** Seal the next piece of a frame: its header, or some of its data. Returns 0 if there is no room for it. */
 static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
 {
     size_t bytes = HEADER_BYTES;
@@ -238,7 +239,7 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
     return tw_tcp_out_flush(link, error);
 }
 
-/** How many bytes may go before the caller gets its turn. */
+/** How many bytes may be sent before the caller gets its turn. */
 static size_t send_limit(const tw_p2p_stream_t *stream)
 {
     const tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
@@ -265,7 +266,7 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
                                  : send_plain(link, &left, &error);
     }
     if (status == TW_ERR_IO) {
-        /* The other end is gone. What it had sent before, its BYE too, may still lie here: reading comes to
+        /* The other end is gone. What it sent before, perhaps BYE, may still be unread here: reading finds
          * the end of it. */
         link->can_write = 0;
         tw_tcp_set_ready(link, 1);
@@ -276,7 +277,7 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
         return 0;
     }
     if (link->can_write && (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
-        tw_tcp_set_ready(link, 1); /* nobody sleeps before the rest has gone */
+        tw_tcp_set_ready(link, 1); /* nobody must sleep before the rest has gone */
     }
     return link->out_end > 0;
 }

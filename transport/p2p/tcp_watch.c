@@ -1,12 +1,12 @@
-/** Connections that are dead while others live.
+/** Finds connections that are dead while others live.
  *
  *  (1) What was sent is not acknowledged, though the system sends it again and again. The system itself gives
  *  up after 15 minutes; TCP_USER_TIMEOUT would also end connections to a peer that lives and does not read.
  *  (2) It is acknowledged, by a middlebox that then drops it, or waits for one that has forgotten the
  *  connection: the system cannot know. So both ends tell how much they have read of each connection, on
- *  another one. Each says its own time, too, and repeats the peer's: who hears its own time again knows that
- *  the peer has read on after it. Only then, and when nothing has moved since, is a connection dead: no pause
- *  of either process, and no long queue that both connections share, looks like it.
+ *  another one. Each also sends its own time, and repeats the peer's: an end that gets its own time back
+ *  knows that the peer has read something after it. Only then, and when nothing has moved since, is a
+ *  connection dead: no pause of either process, and no long queue that both connections share, looks like it.
  *
  *  A peer that does not read may have other things to do, and says nothing then: it is waited for. */
 #include <linux/sockios.h>
@@ -22,9 +22,9 @@
 /** A connection is dead after this share of the timeout; an owner who watches takes a quarter to judge. */
 #define SHARE_WATCHED 0.65
 #define SHARE_ALONE 0.9
-/** Where much moves on some connection, another may stand still for as long as a queue on the way takes to
- *  fill and to empty, with what did not fit sent again; the monitor waits as long. So many bytes between two
- *  checks are much, for this share of the timeout. */
+/** While much moves on some connection, another may stand still for as long as a queue on the way takes to
+ *  fill and to empty, including what is sent again: QUEUE_NS, which the monitor waits, too. MUCH_BYTES
+ *  between two checks are much, and count as such for MOVING_SHARE of the timeout. */
 #define QUEUE_NS 5000000000ull
 #define MUCH_BYTES 4096
 #define MOVING_SHARE 0.25
@@ -122,7 +122,7 @@ static void note_moves(tw_tcp_link_t *link, uint64_t now)
     link->n_moved = n_moved;
 }
 
-/** NULL: it is not dead, as far as can be told. */
+/** Returns why a stream is dead; NULL: it is not, as far as can be told. */
 static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
 {
     tw_tcp_link_t *link = stream->link;

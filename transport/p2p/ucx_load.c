@@ -1,5 +1,5 @@
-/** Finding UCX, and keeping it from what is not its own in somebody else's process: signals, and other places
- *  than our log. */
+/** Finds UCX, and keeps it from taking what is not its own in another program's process: signals, and any log
+ *  but ours. */
 #include "transport/p2p/ucx_load.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #include "transport/p2p.h"
 
-/** It needs the rest of UCX, so all of it is found from there. */
+/** This library needs the rest of UCX, so loading it loads everything. */
 #define LIBRARY "libucp.so.0"
 #define LINE_BYTES 1024
 
@@ -27,8 +27,8 @@ static int ucx_find(void *library, const char *name, void *function)
 
 /* ---- manners ------------------------------------------------------------------------------------------- */
 
-/** UCX takes the process's signal handlers when it is loaded, to print a stack before it ends. They are not
- *  ours to take: whoever had them before has them again, unless the user asks UCX for its own. */
+/** Restore the signal handlers that UCX replaces when it is loaded, to print a stack before the process ends;
+ *  not if the user asks UCX for its own. */
 static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
@@ -52,7 +52,7 @@ static tw_log_level_t level_of(ucs_log_level_t level)
                                           : TW_LOG_TRACE;
 }
 
-/** UCX ends the process after a fatal line: it writes that itself, too. */
+/** Log a line of UCX's. After a fatal line UCX ends the process: it prints that line itself, too. */
 static int log_line(const char *file, unsigned line, const char *function, ucs_log_level_t level,
                     const void *component, const char *format, va_list args)
 {
@@ -66,7 +66,8 @@ static int log_line(const char *file, unsigned line, const char *function, ucs_l
     return level == UCS_LOG_LEVEL_FATAL ? LOG_CONTINUE : LOG_STOP;
 }
 
-/** Handlers have had this form from 1.11 on. Who names a file for UCX's log has it there. */
+/** Send UCX's log to ours. Handlers have had this form from 1.11 on. If the user names a file for UCX's log,
+ *  it goes there. */
 static void log_take(void *library)
 {
     void (*push)(log_handler_t handler) = NULL;

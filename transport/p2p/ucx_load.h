@@ -1,5 +1,5 @@
-/** UCX, loaded when it is first needed: a process whose messages all go over TCP connections of its own has
- *  none of it. */
+/** UCX, loaded when it is first needed: a process whose messages all use TCP connections of our own never
+ *  loads it. */
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -9,7 +9,7 @@
 
 TW_C_BEGIN
 
-/** The functions of UCX that are called. */
+/** The functions of UCX that this room calls. */
 #define TW_UCX_FUNCTIONS(FUNCTION)           \
     FUNCTION(ucp_am_recv_data_nbx)           \
     FUNCTION(ucp_am_send_nbx)                \
@@ -44,11 +44,11 @@ typedef struct tw_ucx {
 #undef TW_UCX_MEMBER
 } tw_ucx_t;
 
-/** Loaded by now, else NULL, and the next call tries again. It stays. Any thread. */
+/** Load UCX, for good. NULL: that failed, and the next call tries again. Any thread. */
 const tw_ucx_t *tw_ucx_load(void);
-/** Why it is not there: "libucp.so.0: cannot open shared object file: ...". */
+/** Why it could not be loaded: "libucp.so.0: cannot open shared object file: ...". */
 const char *tw_ucx_why_not(void);
-/** What is there once it has been loaded: for those who hold something of UCX's. */
+/** UCX's functions once it has been loaded: for code that holds something of UCX's. */
 extern const tw_ucx_t *tw_ucx;
 
 TW_C_END

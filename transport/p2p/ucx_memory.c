@@ -1,15 +1,14 @@
-/** Memory of GPUs: whether UCX knows it here, and what it must be told. */
+/** GPU memory: whether UCX supports it here, and what UCX must be told. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/p2p/carrier.h"
 #include "transport/p2p/ucx_load.h"
 
-/** Memory domains of a GPU come from this part of UCX. It is not there unless UCX was built with CUDA, and
- *  has none where there is no GPU or no driver. */
+/** The part of UCX that has a GPU's memory domains. It is missing unless UCX was built with CUDA, and has
+ *  none without a GPU or a driver. */
 #define CUDA_COMPONENT "cuda_cpy"
-/** UCX's name for all its ways to the memory of a GPU. It does not complain when only some of them are
- *  there. */
+/** UCX's name for all its ways to GPU memory. It does not complain if only some of them are there. */
 #define CUDA_TLS "cuda"
 
 static int component_has_gpu(uct_component_h component)
@@ -20,7 +19,7 @@ static int component_has_gpu(uct_component_h component)
            !strcmp(attr.name, CUDA_COMPONENT);
 }
 
-/** Asked beforehand, because UCX warns of every transport that it is told to use and does not have. */
+/** This is asked beforehand, as UCX warns of every transport that it is told to use and does not have. */
 int tw_p2p_ucx_finds_gpu(void)
 {
     uct_component_h *components;
@@ -38,7 +37,7 @@ int tw_p2p_ucx_finds_gpu(void)
     return found;
 }
 
-/** A list of what not to use ("^..."), everything, or with a word of its own on CUDA. */
+/** Whether a list decides about CUDA by itself: it says what not to use ("^..."), "all", or names CUDA. */
 static int decides_cuda(const char *tls)
 {
     if (tls[0] == '^') {

@@ -45,7 +45,7 @@ static void on_sent(void *handle, ucs_status_t status, void *arg)
     tw_ucx->ucp_request_free(handle);
 }
 
-/** It has gone, or is in UCX's hands. */
+/** Send an operation: afterwards it has gone, or UCX has it. */
 static void op_send(tw_p2p_op_t *op)
 {
     const ucp_request_param_t params = {
@@ -90,8 +90,8 @@ static void on_received(void *handle, ucs_status_t status, size_t bytes, void *a
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Data in UCX's hands still: let it write to the place. Done is done: what UCX has written to the memory of
- *  a GPU through copies has ended on the GPU before it says so. */
+/** Let UCX write data that it still has to its place. When UCX says that it is done, it is: copies to GPU
+ *  memory have ended on the GPU by then. */
 static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data)
 {
     tw_p2p_op_t *op = tw_p2p_op_create(worker->p2p);
@@ -104,7 +104,7 @@ static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *l
                                         .cb = {.recv_am = on_received},
                                         .memory_type = worker->p2p->memory[landing->request->mem],
                                         .user_data = op};
-    op->request = landing->request; /* counted already */
+    op->request = landing->request; /* which counts it already */
     op->bytes = landing->bytes;
     landing->request = NULL;
     tw_p2p_op_hand_over(op);
@@ -116,7 +116,7 @@ static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *l
     return NULL;
 }
 
-/** The data to its place. NULL, or what is wrong. */
+/** Put the data of a landing in its place. Returns NULL, or what is wrong. */
 static const char *land(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data,
                         uint64_t attributes)
 {
@@ -161,7 +161,7 @@ static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, voi
     tw_p2p_header_t header;
     p2p->n_events++;
     if (raw_bytes != sizeof(header)) {
-        return UCS_OK; /* from no peer */
+        return UCS_OK; /* no peer of ours sent it */
     }
     memcpy(&header, raw, sizeof(header));
     tw_p2p_peer_t *peer = header.source <= INT32_MAX ? tw_p2p_peer_find(p2p, (int)header.source) : NULL;

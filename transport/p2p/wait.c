@@ -1,4 +1,4 @@
-/** Moving everything forward, sleeping until there is something to do, and being woken. */
+/** Makes progress on everything, sleeps until there is something to do, and can be woken. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "transport/p2p/state.h"
 
-/** Progress for one request alone, before everything gets its turn. */
+/** Rounds of progress for one request alone before everything gets its turn. */
 #define ALL_EVERY 16
 
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)
@@ -55,7 +55,7 @@ static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
     return !request->is_send && request->number ? &peer->streams[peer->n_streams - 1] : &peer->streams[0];
 }
 
-/** Send, or read, on this stream. Returns how much happened, but for what is counted as events. */
+/** Send, or read, on this stream. Returns how much happened, apart from what is counted as events. */
 static unsigned move_stream(tw_p2p_t *p2p, tw_p2p_stream_t *stream, int is_sending)
 {
     if (is_sending) {
@@ -85,7 +85,7 @@ tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** 1: something is there already, or goes in a moment: do not sleep. */
+/** Prepare for sleep. 1: something is there already, or can be sent at once: do not sleep. */
 static int arm(tw_p2p_t *p2p)
 {
     const tw_p2p_stream_t *stream;
@@ -111,7 +111,7 @@ static tw_status_t spin(tw_p2p_t *p2p, double sec)
     return status;
 }
 
-/** Seconds until connections are to be watched again. */
+/** Seconds until connections must be watched again. */
 static double until_watch_sec(const tw_p2p_t *p2p)
 {
     const uint64_t now = tw_time_ns();
@@ -167,5 +167,5 @@ void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec)
 
 void tw_p2p_wake(tw_p2p_t *p2p)
 {
-    (void)eventfd_write(p2p->wake_fd, 1); /* can only fail where it is readable already */
+    (void)eventfd_write(p2p->wake_fd, 1); /* it only fails if it is readable already */
 }

@@ -1,4 +1,4 @@
-/** What carries messages: one worker for shared memory, one for each network device. */
+/** Makes the workers: one for shared memory, and one for each network device. */
 #include <string.h>
 
 #include "transport/control/socket.h"
@@ -25,7 +25,7 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
     return TW_OK;
 }
 
-/** Sealing hides what the connections carry; it is for those of our own alone. */
+/** Check that sealing is possible: only connections of our own can be sealed. */
 static tw_status_t encrypt_check(const tw_p2p_t *p2p)
 {
     TW_FAIL_IF(p2p->params.encrypt && p2p->params.net_tls && strcmp(p2p->params.net_tls, "tcp") != 0,

@@ -1,4 +1,4 @@
-/** The ranks of a job as peers: devices, addresses, connections. */
+/** The ranks of a job as peers: their devices, addresses and connections. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -8,12 +8,12 @@
 #include "transport/control/socket.h"
 #include "transport/ranks/state.h"
 
-/** Descriptors that the process needs besides. */
+/** Descriptors that the process needs for other things. */
 #define SPARE_DESCRIPTORS 32
-/** Longest sleep while connections are being opened: what waits to be sent is tried again. */
+/** Longest sleep while connections are being opened: then sending is tried again. */
 #define HELLO_SLEEP_SEC 0.001
-/** Where UCX's posix transport has its segments, about how much a rank needs there (6 MB seen), and what does
- *  without. */
+/** Where UCX's posix transport has its segments; about how much a rank needs there (6 MB were seen); the
+ *  setting that does without them. */
 #define SHM_FOLDER "/dev/shm"
 #define SHM_RANK_BYTES ((size_t)7 << 20)
 #define SHM_OTHER_TLS "sysv,cma"
@@ -88,7 +88,8 @@ static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
     return free_bytes >= needed_bytes;
 }
 
-/** UCX would only say that it is out of resources. Looked at before anyone of the node has taken any. */
+/** Check the shared memory, as UCX would only say that it is out of resources. No rank of the node has taken
+ *  any yet. */
 static tw_status_t shm_check(tw_ranks_t *ranks)
 {
     char why[128];
@@ -155,9 +156,9 @@ static tw_status_t open_own_end(tw_ranks_t *ranks, const char *token)
                                     .encrypt = ranks->options.net_encrypt,
                                     .chunk_bytes = settings->chunk_bytes,
                                     .eager_bytes = settings->eager_bytes,
-                                    /* Announced, each chunk waits for RTS and CTS, and RTS behind the
-                                     * data that fills the link: at 1 Gb/s all-gathers of 64 KB to 4 MB
-                                     * take up to 1.2 times as long. */
+                                    /* With RTS, each chunk waits for RTS and CTS, and RTS waits behind the
+                                     * data that fills the link: at 1 Gb/s all-gathers of 64 KB to 4 MB take
+                                     * up to 1.2 times as long. */
                                     .eager_alone_bytes = settings->chunk_bytes,
                                     .spin_sec = ranks->options.spin,
                                     .timeout_sec = ranks->peer_timeout_sec};
@@ -213,7 +214,7 @@ static tw_status_t exchange_cards(tw_ranks_t *ranks, tw_msg_blob_t *all)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-/** A rank to which, or from which, not all connections are open; -1: none. */
+/** A rank to which not all connections are open; -1: there is none. */
 static int awaited(const tw_ranks_t *ranks)
 {
     for (int r = 0; r < ranks->base.world; r++) {
@@ -232,8 +233,8 @@ static tw_status_t greet(tw_ranks_t *ranks)
     return TW_OK;
 }
 
-/** All connections are opened; then nobody has to be let in any more. If a rank fails meanwhile, the
- *  transport's calls name it. */
+/** Open all connections; then no more are accepted. If a rank fails meanwhile, the transport's calls name
+ *  it. */
 static tw_status_t greet_all(tw_ranks_t *ranks)
 {
     const uint64_t until_ns = tw_connection_deadline(ranks->options.join_timeout);

@@ -1,8 +1,7 @@
-/** Messages between ranks, and what becomes of those that need a rank which has left. */
+/** Messages between ranks, and what happens to those that need a rank which has left. */
 #include "transport/ranks/state.h"
 
-/** Longest sleep while a rank that has left may still be needed: its silence is judged when the caller
- *  tests. */
+/** Longest sleep while a rank that has left may still be needed: the caller's tests judge its silence. */
 #define LEFT_SLEEP_SEC 0.1
 /** How often it is looked who has sent something: after this share of the timeout. */
 #define TELL_SHARE 0.02
@@ -43,7 +42,7 @@ static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p
     return departed;
 }
 
-/** A message that needs a rank which has left: to need it ends the job. */
+/** Whether a message can no longer end, as its rank has left: then the job ends. */
 static int is_hopeless(tw_ranks_t *ranks, const tw_p2p_request_t *request)
 {
     const tw_ranks_departed_t *departed = look_at_departed(ranks, tw_p2p_request_peer(request));
@@ -115,7 +114,7 @@ static int any_left(const tw_ranks_t *ranks)
     return 0;
 }
 
-/** Sleep until a message, a verdict or a wake-up comes. */
+/** Sleep until there is a message, a verdict or a wake-up. */
 static tw_status_t sleep_until(tw_ranks_t *ranks, double timeout_sec, int keeps_wakes)
 {
     tw_p2p_sleep_args_t sleep = {

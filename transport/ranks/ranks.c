@@ -1,4 +1,4 @@
-/** The network backend: life and failing. */
+/** The network backend: how it begins and ends, and how it fails. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
-/** Returns once rank 0 has answered, or is taken for dead. */
+/** End the job. Returns once rank 0 has answered, or is taken for dead. */
 static void tw_ranks_abort(tw_transport_t *transport, const char *reason)
 {
     tw_monitor_t *monitor = tw_ranks_of(transport)->monitor;
@@ -128,7 +128,7 @@ static void identify(const tw_ranks_t *ranks, const tw_job_t *job, tw_msg_member
         snprintf(own->ucx, sizeof(own->ucx), "none");
     }
     if (!strcmp(ranks->options.node_tls, "none")) {
-        own->shm_id ^= (uint64_t)job->rank + 1; /* shared with nobody */
+        own->shm_id ^= (uint64_t)job->rank + 1; /* this rank shares memory with nobody */
     }
 }
 
@@ -232,7 +232,7 @@ static tw_status_t read_options(const tw_transport_params_t *params, tw_transpor
     if (!status) {
         char who[32];
         snprintf(who, sizeof(who), "rank %d", params->job->rank);
-        status = tw_devices_check(who, options->net_devices); /* what is no list is wrong in any job */
+        status = tw_devices_check(who, options->net_devices); /* a malformed list is an error in any job */
     }
     if (!status && options->net_encrypt && !options->job_token[0]) {
         tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all ranks: keys are made of it");

@@ -11,11 +11,11 @@
 
 TW_C_BEGIN
 
-/** What has come of a rank since it has left. */
+/** What is known of a rank since it left. */
 typedef struct tw_ranks_departed {
-    uint64_t n_received;  /**< messages, when `heard_ns` was noted */
-    uint64_t heard_ns;    /**< 0: not noted yet */
-    int all_said, silent; /**< all its messages are here; nothing came for too long */
+    uint64_t n_received;  /**< how many messages had come from it at `heard_ns` */
+    uint64_t heard_ns;    /**< when something last came from it; 0: not noted yet */
+    int all_said, silent; /**< all its messages are here; nothing has come for too long */
 } tw_ranks_departed_t;
 
 typedef struct tw_ranks {
@@ -23,11 +23,11 @@ typedef struct tw_ranks {
     tw_transport_options_t options;
     tw_monitor_t *monitor;
     tw_rendezvous_t rendezvous;
-    tw_p2p_t *p2p;                 /**< peers' ids are their ranks */
+    tw_p2p_t *p2p;                 /**< a peer's id is its rank */
     tw_ranks_departed_t *departed; /**< [world] */
-    uint64_t *n_heard; /**< [world] messages and reads, when the monitor was last told who was heard */
-    uint64_t tell_ns;  /**< when it is told again */
-    int n_near, n_far; /**< other ranks that share memory with this one, or do not */
+    uint64_t *n_heard;             /**< [world], messages and reads when the monitor was last told */
+    uint64_t tell_ns;              /**< when the monitor is told again */
+    int n_near, n_far; /**< how many other ranks share memory with this one, and how many do not */
     double peer_timeout_sec;
 } tw_ranks_t;
 
@@ -46,8 +46,8 @@ static inline int tw_ranks_job_failed(const tw_ranks_t *ranks)
 int tw_ranks_shares_memory(const tw_ranks_t *ranks, int rank);
 /** The devices in use between nodes, separated by commas. */
 const char *tw_ranks_device_list(const tw_ranks_t *ranks);
-/** Reach all ranks, and be reached by them; token: the job's. Collective. TW_ERR_PEER: one has failed
- *  meanwhile; TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
+/** Connect to all ranks; token: the job's. Collective. TW_ERR_PEER: one has failed meanwhile; TW_ERR_CONFIG
+ *  (devices), TW_ERR_UCX, TW_ERR_FORMAT, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_ranks_network_open(tw_ranks_t *ranks, const char *token);
 
 /* ---- post.c -------------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ tw_status_t tw_ranks_test(tw_transport_t *transport, tw_transport_request_t *opa
 void tw_ranks_cancel(tw_transport_t *transport, tw_transport_request_t *opaque);
 tw_status_t tw_ranks_progress(tw_transport_t *transport);
 tw_status_t tw_ranks_sleep(tw_transport_t *transport, double timeout_sec);
-/** Sleep as the transport's own business: a wake-up is left to the caller's next sleep. */
+/** Sleep for the transport's own purposes: a wake-up ends the caller's next sleep instead. */
 tw_status_t tw_ranks_nap(tw_ranks_t *ranks, double timeout_sec);
 void tw_ranks_wake(tw_transport_t *transport);
 

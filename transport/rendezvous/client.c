@@ -7,8 +7,8 @@
 
 #define RETRY_FIRST_NS 20000000u
 #define RETRY_MAX_NS 500000000u
-/** Rank 0 says every tenth of a second that it is alive, whatever TW_PEER_TIMEOUT is. It gives up by itself
- *  after TW_JOIN_TIMEOUT and says who is missing. */
+/** Silence after which rank 0 counts as lost. It says every tenth of a second that it is alive, whatever
+ *  TW_PEER_TIMEOUT is; and it gives up by itself after TW_JOIN_TIMEOUT and says who is missing. */
 #define SILENCE_MIN_SEC 1.0
 
 typedef struct client {
@@ -18,7 +18,7 @@ typedef struct client {
     const tw_token_key_t *key;
     tw_msg_join_t join;
     uint64_t deadline_ns;
-    char why[TW_MSG_TEXT_BYTES]; /**< the last attempt failed */
+    char why[TW_MSG_TEXT_BYTES]; /**< why the last attempt failed */
 } client_t;
 
 static void client_note(client_t *client, const char *step, tw_status_t status)
@@ -32,7 +32,7 @@ static void client_note(client_t *client, const char *step, tw_status_t status)
              refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
 }
 
-/** Name the variable to check: MASTER_ADDR counts before what a launcher says. */
+/** Tell the user which variable to check: MASTER_ADDR overrides what a launcher says. */
 static void ask_where(client_t *client)
 {
     const size_t length = strlen(client->why);
@@ -101,7 +101,8 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
     return say_who(client);
 }
 
-/** TW_OK: in. TW_IN_PROGRESS: try again; why is noted. Else it was logged. */
+/** Try to join. TW_OK: this rank is in. TW_IN_PROGRESS: try again; the reason is noted. Otherwise the error
+ *  was logged. */
 static tw_status_t attempt(client_t *client)
 {
     tw_connection_t *connection = client->rendezvous->connections;

@@ -1,9 +1,10 @@
 /** The job as the launcher's variables describe it.
  *
  *  Where rank 0 is: MASTER_ADDR if set; else, when the launcher says that all ranks are on one host,
- *  127.0.0.1; else Slurm's node list (task 0 runs on its first node), or the host of Open MPI's mpirun (right
- *  unless that host runs no rank). The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1, because torchrun's and
- *  PyTorch's own store sits on MASTER_PORT; else one made of the job id, below the ephemeral range. */
+ *  127.0.0.1; else the first host of Slurm's node list (task 0 runs on its first node), or the host of Open
+ *  MPI's mpirun (right unless that host runs no rank). The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1,
+ *  because torchrun's and PyTorch's own store sits on MASTER_PORT; else one made of the job id, below the
+ *  ephemeral range. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,13 @@
 #define PORT_FIRST 20000
 #define PORT_COUNT 12000
 
-/** A launcher: the variables that tell that it is there, and how to read the rest. */
+/** A launcher: the variables that show that it is there, and how to read the rest. */
 typedef struct launcher {
     const char *name;
     const char *rank, *world, *local_rank, *local_world;
-    /** or NULL; without it the rank is that of a batch script, which starts the job itself */
+    /** may be NULL; if it is not set, the process is a batch script, which starts the job itself */
     const char *step;
-    /** master_addr, without MASTER_ADDR */
+    /** finds master_addr if MASTER_ADDR is not set */
     tw_status_t (*locate)(const struct launcher *launcher, tw_job_t *job);
     void (*job_id)(char *id, size_t id_bytes);
 } launcher_t;
@@ -31,7 +32,7 @@ static const char *env(const char *name)
     return value ? value : "";
 }
 
-/** A whole number in [min, max]; TW_ERR_NOT_FOUND, silent, if the variable is not set. */
+/** Read a whole number in [min, max]; TW_ERR_NOT_FOUND, silent, if the variable is not set. */
 static tw_status_t env_int(const char *name, int min, int max, int *out)
 {
     const char *text = env(name);
@@ -69,7 +70,7 @@ static int all_on_one_host(const tw_job_t *job)
     return job->world == 1 || job->local_world == job->world;
 }
 
-/** An IPv6 address may stand in brackets. */
+/** Set the address of rank 0. An IPv6 address may be in brackets. */
 static tw_status_t set_master(tw_job_t *job, const char *host)
 {
     const size_t length = strlen(host);
@@ -134,7 +135,7 @@ static void id_torchrun(char *id, size_t id_bytes)
              env("MASTER_PORT"));
 }
 
-/** Open MPI 4 hands every job 128 random bits for the key of its network layers. */
+/** The job's id: Open MPI 4 gives every job 128 random bits as the key of its network layers. */
 static void id_openmpi(char *id, size_t id_bytes)
 {
     const char *job = env("OMPI_MCA_ess_base_jobid");

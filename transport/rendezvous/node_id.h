@@ -5,9 +5,10 @@
 
 TW_C_BEGIN
 
-/** The same on one node: of host name, boot and network namespace; of `name` instead if it is not empty. */
+/** A hash that is the same on one node: of host name, boot and network namespace; or of `name`, if it is not
+ *  empty. */
 uint64_t tw_node_id(const char *name);
-/** The same where processes of one node reach each other's shared memory: also of IPC and PID namespace and
+/** A hash that is the same where processes of one node can share memory: it adds IPC and PID namespace and
  *  /dev/shm. */
 uint64_t tw_shm_id(uint64_t node_id);
 

@@ -11,7 +11,7 @@
 #include "transport/control/strangers.h"
 #include "transport/rendezvous/rendezvous.h"
 
-/** Connections that have proven nothing yet; one more pushes the oldest out. */
+/** The most connections that have proven nothing yet; one more pushes the oldest out. */
 #define STRANGERS_MAX 128
 /** Most connections that are accepted before all others get their turn. */
 #define ACCEPTS_AT_ONCE 64
@@ -33,8 +33,8 @@ typedef struct server {
     int listener;
     int n_joined; /**< rank 0 included */
     uint64_t deadline_ns, next_heartbeat_ns;
-    uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world] */
-    stranger_t strangers[STRANGERS_MAX];         /**< the oldest first */
+    uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world], each rank's instance */
+    stranger_t strangers[STRANGERS_MAX];         /**< oldest first */
     int n_strangers;
     tw_strangers_log_t log;
     int n_unproven; /**< strangers that spoke as ranks do, without the token; `unproven` is the last */
@@ -45,7 +45,7 @@ typedef struct server {
 
 /* ---- ending for everyone ------------------------------------------------------------------------------- */
 
-/** Turn every rank that is there away, and wait a moment for that to leave. */
+/** Refuse every rank that is there, and wait a moment until that is sent. */
 static void reject_all(tw_rendezvous_t *rendezvous, tw_status_t why, const char *text)
 {
     tw_msg_writer_t notice = {0};
@@ -75,7 +75,7 @@ static tw_status_t contradiction(server_t *server, const char *format, ...)
     return TW_ERR_CONFIG;
 }
 
-/** "1, 3-5, 9" of the ranks without a connection. */
+/** Write the ranks without a connection, as "1, 3-5, 9". */
 static void list_missing(const tw_rendezvous_t *rendezvous, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -149,7 +149,7 @@ static void accept_some(server_t *server)
     }
 }
 
-/** Answer a HELLO with a CHALLENGE; seal the connection where both ends are to. */
+/** Answer HELLO with CHALLENGE; seal the connection if both ends must. */
 static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connection_message_t *message)
 {
     uint8_t challenge[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES],
@@ -187,8 +187,8 @@ static tw_status_t version_check(server_t *server, const tw_msg_join_t *join, co
                          or_older(join->version), TW_VERSION);
 }
 
-/** Ranks that share memory lay it out as their UCX does, which a rank that is alone on its node does
- *  without. */
+/** Compare UCX's versions: ranks that share memory lay it out as their UCX does. A rank that is alone on its
+ *  node needs no UCX. */
 static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const char *name)
 {
     const tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -217,7 +217,7 @@ static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const 
     return TW_OK;
 }
 
-/** It has the token; does what it says fit the job? */
+/** Check whether what a rank with the token says fits the job. */
 static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const tw_connection_t *connection)
 {
     const char *name = connection->name;
@@ -250,13 +250,13 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
     return ucx_check(server, join, name);
 }
 
-/** Move a stranger among the ranks. */
+/** Make a stranger one of the ranks. */
 static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_join_t *join)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
     tw_connection_t *connection = &rendezvous->connections[join->rank];
     if (tw_connection_is_open(connection)) {
-        tw_connection_cleanup(connection); /* the same process, once more */
+        tw_connection_cleanup(connection); /* the same process tries once more */
     } else {
         server->n_joined++;
     }
@@ -269,7 +269,8 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     memcpy(rendezvous->members[join->rank].ucx, join->ucx, sizeof(join->ucx));
     memcpy(rendezvous->members[join->rank].node_tls, join->node_tls, sizeof(join->node_tls));
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
-    (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0); /* a failure shows when it is read */
+    /* if it fails, that shows when it is read */
+    (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0);
     return TW_OK;
 }
 
@@ -283,8 +284,8 @@ static tw_status_t declined(server_t *server, const stranger_t *stranger,
                          stranger->connection.name);
 }
 
-/** TW_OK: the stranger has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: contradiction; else: to be
- *  dropped. */
+/** Do what a stranger's next message asks. TW_OK: it has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: it
+ *  contradicts the job; any other error: drop it. */
 static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_JOIN) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
@@ -337,7 +338,7 @@ static tw_status_t strangers_step(server_t *server)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/** A rank that has joined has nothing to say yet: this finds those that are gone again. */
+/** Find ranks that have joined and are gone again: they have nothing to say yet. */
 static void ranks_step(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -399,7 +400,7 @@ static void wait_for_sockets(server_t *server)
     (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
 }
 
-/** Ranks are missing. Somebody with another token may be one of them. */
+/** Log which ranks are missing, and that a process with another token may be one of them. */
 static void say_missing(server_t *server, const char *missing)
 {
     const int n = snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
@@ -430,7 +431,7 @@ static tw_status_t gather_ranks(server_t *server)
     return TW_OK;
 }
 
-/** Another job may just be leaving the port. */
+/** Listen, and wait if another job is just leaving the port. */
 static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
 {
     int *const given = server->options->listener;
@@ -453,7 +454,7 @@ static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
     }
 }
 
-/** The device towards the first rank of another node, if there is one. */
+/** Choose the device towards the first rank of another node, if there is one. */
 static void choose_device(tw_rendezvous_t *rendezvous)
 {
     int r = 1;
@@ -532,7 +533,7 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
     if (status) {
         return status;
     }
-    /* The port is free again before anyone can go on: the next rendezvous cannot run into this one. */
+    /* The port is freed before anyone can go on, so that the next rendezvous finds it free. */
     choose_device(rendezvous);
     return send_members(rendezvous);
 }
