@@ -1,4 +1,4 @@
-/** From the caller's arguments to a request: checks, copies, and views of the tensors. */
+/** Turns the caller's arguments into a request: checks them, copies them, and makes views of the tensors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 
 #include "collectives/communicator.h"
 
-/* Ranks may send different amounts, but have to plan alike: all-to-all is planned as if each shard were of
- * this size. */
+/* Ranks may send different amounts, but must plan alike: an all-to-all is planned as if each shard had this
+ * size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
 #define HASHED 6 /* segments that are hashed at a time: for more than 240 bytes XXH3 takes long to begin */
 
@@ -25,7 +25,7 @@ static int is_reduction(tw_coll_op_t op)
     return op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLREDUCE;
 }
 
-/** SIZE_MAX: more than fits. */
+/** Add up counts; SIZE_MAX: the sum does not fit. */
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
@@ -60,7 +60,8 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     return TW_OK;
 }
 
-/** Without any counts a rank sends as much to each rank, and gets as much from each. */
+/** Whether ranks may send different amounts. Without any counts a rank sends equally much to each rank, and
+ *  gets equally much from each. */
 static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
     size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
@@ -72,7 +73,7 @@ static int is_uneven(const tw_coll_args_t *args, size_t world)
     return uneven;
 }
 
-/** What is wrong with the arguments, but for the segments; NULL: nothing. */
+/** Say what is wrong with the arguments apart from the segments; NULL: nothing. */
 static const char *find_fault(const tw_coll_args_t *args, int world)
 {
     const size_t most_segments = TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)world;
@@ -120,8 +121,8 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     return args->inner_codec ? check_codec(coll, args, args->inner_codec) : TW_OK;
 }
 
-/** What is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: of the segments before,
- *  and then of this one, too. */
+/** Say what is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: the bytes of the
+ *  segments so far, to which this one's are added. */
 static const char *find_segment_fault(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
                                       size_t *n_bytes)
 {
@@ -171,7 +172,7 @@ static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int worl
     }
 }
 
-/** Segments, counts and codecs outlive the caller's. */
+/** Copy the arguments, so that segments, counts and codecs outlive the caller's. */
 static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *args)
 {
     int world = request->coll->topo.world;
@@ -227,9 +228,9 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/* A codec as what is hashed: zeros for none. */
+/* A codec in the form that is hashed; zeros: there is none. */
 typedef struct codec_fields {
-    int32_t fields[8]; /* an even number: what follows has no gap before it */
+    int32_t fields[8]; /* their number is even, so that no padding follows */
 } codec_fields_t;
 
 static codec_fields_t fields_of(const tw_quant_codec_t *codec)
@@ -242,8 +243,8 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     return fields;
 }
 
-/* A segment without its pointers, its name and, in an all-to-all, its sizes, which differ from rank to rank
- * there. */
+/* What is hashed of a segment: all but its pointers, its name and, in an all-to-all, its sizes, which differ
+ * between ranks. */
 typedef struct segment_shape {
     uint64_t n_elems, is_plain;
     codec_fields_t codec;
@@ -307,7 +308,7 @@ void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, 
     }
 }
 
-/** Where the segments are, a root's in dst, and how large all of them are. */
+/** Note where the segments are (a root's are in dst), and how large they are in all. */
 static void place_segments(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;

@@ -1,15 +1,15 @@
-/** What an operation in host memory becomes: which algorithm, how large its messages are, and whether to
- *  quantize at all. It is the candidate that the cost model expects to be the quickest, but in doubt one with
- *  fewer inter-node bytes. Nothing but that model, the sizes, the topology and TW_COLL_CHUNK is looked at,
- *  and these are the same on all ranks, so they choose alike.
+/** Chooses how an operation in host memory is done: by which algorithm, with how large messages, and whether
+ *  it is quantized at all. It takes the candidate that the cost model expects to be the quickest, but in
+ *  doubt one with fewer inter-node bytes. The choice depends only on that model, the sizes, the topology and
+ *  TW_COLL_CHUNK, which are the same on all ranks, so all choose alike.
  *
  *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever
- *  there are several nodes, and of the algorithms only those that give the bits of such a place of ranks are
- *  candidates. Of these it takes the one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
- *  whatever the operation's size. Sizes only decide how large the messages are. What goes lossless has the
- *  bits of plain messages, so there, too, it goes plain where that is as fast: by TW_COLL_MODEL, or the model
- *  that the library comes with, as such a communicator never measures. By the name of an algorithm that adds
- *  up in another order it does not. */
+ *  there are several nodes, and only algorithms are candidates that give the bits which this placement of
+ *  ranks defines. Of these it takes the one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
+ *  whatever the operation's size. Sizes only decide how large the messages are. Lossless messages give the
+ *  bits of plain ones, so even here they go plain where that is as fast: by TW_COLL_MODEL, or the library's
+ *  default model, as such a communicator never measures. They do not if the caller names an algorithm that
+ *  adds up in another order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +18,10 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
-/** Where everybody sends to everybody, a message is one of about so many to a rank, and no shorter than this.
+/** Where all ranks send to all, each sends about so many messages to each other rank, none shorter than this.
  *  Longer ones let some peers get ahead of others at a link that they share, and then it idles at the end;
  *  shorter ones cost the processor more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. On a fast
- *  link they are longer: those to all peers together take it longer than so many turns of a message, or it
+ *  link they are longer: one message to each peer must occupy the link for more than so many turns, or it
  *  would wait for handshakes. */
 #define MEETING_MESSAGES 32
 #define MEETING_CHUNK_BYTES ((size_t)32 << 10)
@@ -29,20 +29,19 @@
 /** A lossless message carries scales and tables of its own: shorter ones cost bits, and in sums of 64 MB on 4
  *  nodes with 1 Gb/s those of 256 KB were 4 % slower. */
 #define LOSSLESS_CHUNK_BYTES ((size_t)512 << 10)
-/** The shortest messages of an all-to-all about which it is asked whether packing is worth it. */
+/** The shortest messages of an all-to-all for which packing is considered. */
 #define PACKED_LEAST_BYTES ((size_t)1 << 10)
-/** Quantizing costs precision, so it has to be worth it: it saves more than the model may be wrong. That is a
- *  share of the time, and what a few more wake-ups on busy processors cost, of which the turn of a message is
- *  the measure. */
+/** Quantizing costs precision, so it must save more time than the model may be wrong by: a share of the time,
+ *  and the cost of a few more wake-ups on busy processors, which is measured by the turn of a message. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** What loses nothing only has to be worth the processor's time, and needs no share. */
+/** A lossless codec only has to be worth the processor's time, without that share. */
 #define PACKING_TURNS 2
-/** Of two algorithms, the one that sends more than so many times the other's inter-node bytes needs
+/** An algorithm with more than this many times the inter-node bytes of another one is preferred only on
  *  evidence. */
 #define LEANER 1.25
 #define REFERENCE_BYTES ((size_t)64 << 20)
-/** Inter-node bytes that differ by no more are equal: they are sums of fractions. */
+/** Inter-node bytes count as equal up to this factor: they are sums of fractions. */
 #define EQUAL 1.001
 
 /** An algorithm that can do the operation, with its best chunk and its times. */
@@ -51,7 +50,7 @@ typedef struct candidate {
     const tw_traffic_t *traffic;
     size_t chunk_bytes;
     double sec;
-    double quiet_sec, typical_sec; /**< by those models */
+    double quiet_sec, typical_sec; /**< the time by the quiet model, and by the typical one */
     double inter_bytes;
 } candidate_t;
 
@@ -62,14 +61,14 @@ typedef struct pick {
     candidate_t candidates[TW_COLL_ALGOS];
     size_t n_candidates;
     const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
-    int loses_nothing;                    /**< of all segments that were asked for, which `c` may not have */
+    int loses_nothing; /**< true of all segments that the caller gave, which `c` may not have */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
 
-/** In a deterministic operation the owner of an element must not matter, and sums are made inside nodes first
- *  exactly where nodes have several ranks and there are several of them; unless an algorithm is asked for by
- *  name. */
+/** Whether the algorithm fits a deterministic operation: the owner of an element must not matter, and sums
+ *  are made inside nodes first exactly if there are several nodes, some with several ranks. An algorithm that
+ *  the caller names always fits. */
 static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
@@ -81,9 +80,9 @@ static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
     return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(pick->c.topo);
 }
 
-/** A name is one of the quantized algorithms when there is a codec; the plain ones then stay candidates. What
- *  is encoded again on each hop has no fewer bytes than others, and its sums are rounded more often: it is
- *  taken by name alone. */
+/** Whether the algorithm is a candidate. With a codec, a name is that of a quantized one; the plain ones then
+ *  stay candidates. An algorithm that encodes again on each hop sends no fewer bytes than others, and rounds
+ *  its sums more often: it is taken only by name. */
 static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
@@ -100,7 +99,7 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
     return !tw_args_name_algo(args) || strcmp(algo->info.name, args->algo) == 0;
 }
 
-/** What an algorithm's flows come to; read once. NULL: out of memory. */
+/** What an algorithm's flows amount to, read once. NULL: out of memory. */
 static const tw_traffic_t *get_traffic(tw_coll_t *coll, size_t index, int inner)
 {
     const tw_algo_t *algo = tw_algo_get(index);
@@ -129,9 +128,9 @@ static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candid
     return tw_coll_model_time(model, &cost);
 }
 
-/** The largest chunk with which a round of any algorithm, and what earlier rounds have left to it, is within
- *  half of the scratch memory (the other half may be other operations'): 8 chunks per rank, or more where
- *  what travels inside a node is larger. A power of two. */
+/** The largest chunk with which one round of any algorithm, with what earlier rounds left, fits half of the
+ *  scratch memory (the other half may be other operations'): 8 chunks per rank, or more if the messages
+ *  inside a node are larger. A power of two. */
 static size_t most_chunk(const pick_t *pick)
 {
     int is_larger = pick->c.topo->max_local > 1 && pick->c.inner_bytes > pick->c.encoded_bytes;
@@ -144,7 +143,7 @@ static size_t most_chunk(const pick_t *pick)
     return most;
 }
 
-/** The chunk of an operation in which all ranks send to all; a power of two. */
+/** The chunk of an operation in which all ranks send to all: a power of two. */
 static size_t meeting_chunk(const pick_t *pick)
 {
     const tw_coll_tier_t *link = &pick->c.model->inter;
@@ -159,14 +158,14 @@ static size_t meeting_chunk(const pick_t *pick)
     return chunk;
 }
 
-/** 1: its messages have lengths of their own. */
+/** Returns 1 if the algorithm's messages have no fixed length. */
 static int is_lossless(const pick_t *pick, size_t index)
 {
     return tw_quant_form(pick->c.args->codec) == TW_QUANT_MESSAGE && tw_algo_get(index)->info.quantized;
 }
 
-/** The best chunk for an algorithm: small ones cost messages, large ones leave wire and processor waiting for
- *  each other. */
+/** Find the best chunk for an algorithm: small chunks cost messages, with large ones wire and processor wait
+ *  for each other. */
 static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_traffic_t *traffic)
 {
     size_t given = pick->coll->options.chunk_bytes;
@@ -205,8 +204,8 @@ static int is_kind(const candidate_t *candidate, int quantized)
 }
 
 /** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a
- *  moment that may have been a busy one. So the quickest loses to one with fewer bytes unless it is faster
- *  under both models, even if it is as slow as typical and the other one as fast as when quiet. */
+ *  moment that may have been a busy one. So the quickest one loses to one with fewer bytes, unless it is
+ *  faster even when it takes its typical time and the other one its quiet time. */
 static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
@@ -222,14 +221,14 @@ static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *qui
     return best;
 }
 
-/** Does `a` send fewer bytes between nodes than `b`, or as many and takes less time? */
+/** Whether `a` sends fewer bytes between nodes than `b`, or as many and takes less time. */
 static int is_leaner(const candidate_t *a, const candidate_t *b)
 {
     return a->inter_bytes * EQUAL < b->inter_bytes ||
            (a->inter_bytes <= b->inter_bytes * EQUAL && a->sec < b->sec);
 }
 
-/** Of a kind; NULL: there is none. */
+/** Find the best candidate of a kind; NULL: there is none. */
 static const candidate_t *find_best(const pick_t *pick, int quantized)
 {
     const candidate_t *best = NULL;
@@ -299,7 +298,7 @@ static const char *describe_doubt(const candidate_t *candidate, char *buf, size_
     return buf;
 }
 
-/** Why it is not the quickest of its kind; "" if it is. */
+/** Say why it is not the quickest of its kind; "" if it is. */
 static const char *describe_preference(const pick_t *pick, const candidate_t *chosen)
 {
     int quantized = tw_algo_get(chosen->algo)->info.quantized;
@@ -344,8 +343,8 @@ static double choose_least_sec(const pick_t *pick, double plain_sec)
                                               : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
 
-/** In doubt, of what costs precision, the fewer bytes that were asked for; of what loses nothing, and has the
- *  same bits, the plain ones. */
+/** Whether encoding is worth it. If in doubt: yes, with a loss of precision that the caller asked for; no, if
+ *  it is lossless and has the same bits anyway. */
 static int is_worth_encoding(const pick_t *pick)
 {
     const candidate_t *plain = pick->plain, *coded = pick->quantized;
@@ -367,7 +366,7 @@ static const candidate_t *choose_decline(const pick_t *pick, char *reason, size_
     return pick->plain;
 }
 
-/** The best; plain when quantizing is not worth it, and then the reason is noted. */
+/** Choose the best one; the plain one if quantizing is not worth it, and then note the reason. */
 static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
@@ -382,8 +381,9 @@ static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t r
     return is_worth_encoding(pick) ? pick->quantized : choose_decline(pick, reason, reason_bytes);
 }
 
-/** 1: in a deterministic communicator, which chose the lossless one whatever the size. One that was asked for
- *  by name may add up in another order than the plain one does, and has other bits then. */
+/** Returns 1 if a deterministic communicator, which has chosen the lossless one whatever the size, may still
+ *  go plain. An algorithm that the caller names may add up in another order than the plain one, and then has
+ *  other bits. */
 static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
     const tw_algo_t *algo = tw_algo_get(chosen->algo);
@@ -405,8 +405,8 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
     return c;
 }
 
-/** The algorithms were found for a tensor of another size, and have the same bits: is packing worth it for
- *  this one? If not, the reason is noted. */
+/** The algorithms were chosen for a tensor of another size, and have the same bits: is packing worth it for
+ *  this size? If not, note the reason. */
 static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char *reason, size_t reason_bytes)
 {
     pick_t sized = *pick;
@@ -431,8 +431,9 @@ static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_seg
     return with;
 }
 
-/** From which length on the messages of an all-to-all are worth packing: the operation's own lengths are not
- *  the same on all ranks, so it is chosen without them, and both ends of a message look at them then. */
+/** Find the length from which on messages of an all-to-all are worth packing. The operation's own lengths are
+ *  not the same on all ranks, so it is chosen without them; both ends of a message then compare its
+ *  length. */
 static size_t find_least_packed(const pick_t *pick)
 {
     const size_t world = (size_t)pick->c.topo->world, elem_bytes = tw_type_bytes(pick->c.args->type);
@@ -454,7 +455,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
     const tw_coll_segment_t whole = {.n_elems = n_elems};
     const tw_coll_args_t reference = with_segment(args, &segment);
-    /* the sizes of other ranks are not known */
+    /* this rank does not know the sizes of others */
     const tw_coll_args_t sized = args->op == TW_COLL_ALLTOALL ? with_segment(args, &whole) : *args;
     const tw_case_t own = make_case(coll, &sized, n_elems);
     pick_t pick = {.coll = coll, .loses_nothing = tw_args_lose_nothing(args)};

@@ -3,18 +3,18 @@
  *
  *  A communicator is made for a kind of memory and a wire. An operation is posted, tested and waited for;
  *  several may be in flight. All ranks of a communicator post the same operations in the same order with
- *  matching arguments. Whatever is gathered is bit-identical on all ranks, and an algorithm that is asked for
- *  by name, and is not declined with its codec (force_codec), gives the same bits for the same arguments
- *  whatever the timing ("native" is NCCL's own). Tensors in GPU memory get the bits that the algorithm of
- *  that name gives them on the host.
+ *  matching arguments. Gathered data is bit-identical on all ranks. An algorithm that the caller names, and
+ *  that is not declined with its codec (force_codec), gives the same bits for the same arguments whatever the
+ *  timing ("native" is NCCL's own). Tensors in GPU memory get the bits that the algorithm of that name gives
+ *  them on the host.
  *
- *  Without a name, the algorithm, and whether a codec is declined, is chosen by what was measured when the
- *  communicator was made and by size. So a sum may have other bits in another run, and another bucket. A
- *  deterministic communicator (tw_coll_params_t) measures nothing, and nothing but what is asked for and the
- *  place of the ranks decides about the bits: neither sizes, nor the load, nor TW_COLL_MODEL. A tensor's
- *  result then is the same alone and in any bucket, and an all-reduce has the bits of the reduce-scatter
- *  (even split) followed by the all-gather. What the bits are:
- *  - A codec is used if there are several nodes. On one node it is declined for every operation alike, unless
+ *  Without a name, the algorithm, and whether a codec is declined, depends on measurements made with the
+ *  communicator and on size. So a sum may have other bits in another run or bucket. A deterministic
+ *  communicator (tw_coll_params_t) measures nothing: only the arguments and the placement of the ranks decide
+ *  the bits, neither sizes, nor the load, nor TW_COLL_MODEL. A tensor's result then is the same alone and in
+ *  any bucket, and an all-reduce has the bits of the reduce-scatter (even split) followed by the all-gather.
+ *  What the bits are: - A codec is used if there are several nodes. On one node it is declined for every
+ *  operation alike, unless
  *    force_codec is set for all of them: no link is slow there.
  *  - Plain sums, also those of plain segments beside quantized ones, are made in fp32 in rank order. Where
  *    there are several nodes, and one of them has several ranks, they are made in each node in rank order,
@@ -70,9 +70,9 @@ typedef enum tw_coll_op {
 /** Plain sums are made in fp32 and rounded to the tensor's type k times on their way: once by "direct" and
  *  "exchange", on every node by "hierarchical", W - 1 times by "ring", log2(W) times, rounded up, by
  *  "halving". They are off by at most ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), u = 2^-8 in bf16, 2^-11 in
- *  fp16, 2^-24 in fp32, besides fp32's own W * 2^-24. What travels to a mean of fp16 is a mean already, one
- *  rounding more: it does not overflow where sums would, and with a factor of at most 1 no rounding, a
- *  codec's neither, makes it infinite. */
+ *  fp16, 2^-24 in fp32, besides fp32's own W * 2^-24. For a mean of fp16 partial means travel, at the cost of
+ *  one rounding: they do not overflow where sums would, and with a factor of at most 1 no rounding, not even
+ *  a codec's, makes them infinite. */
 typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t;
 
 /** One segment of an operation. W = communicator size; shard r of n_elems is counts[r] elements after those
@@ -83,105 +83,107 @@ typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t
  *  broadcast       src: unused               dst: whole segment, read on the root, written elsewhere
  *  all-to-all      src: counts[r] elements for each rank r, in order; dst: recv_counts[r] from each rank, in
  *                  order
- *  In place: src NULL (the shard or segment is where it belongs inside dst; for reduce-scatter, src is the
- *  whole segment and dst NULL: the shard is left in its place), or src pointing there. Otherwise they must
+ *  In place: src is NULL or points into dst, and the shard or segment is where it belongs there. For
+ *  reduce-scatter, src is the whole segment and dst NULL: the shard is left in its place. Otherwise they must
  *  not overlap.
  *
  *  Rank-major buffers, where all that belongs to rank 0 comes first, then all that belongs to rank 1, as FSDP
  *  lays out a unit, are one segment per (rank, tensor): segment (r, t) has its elements of t all in shard r
  *  (counts[r] = n_elems, the other counts 0). Only rank r's src (all-gather) or dst (reduce-scatter) of it is
- *  looked at. */
+ *  read. */
 typedef struct tw_coll_segment {
     const void *src;
     void *dst;
     size_t n_elems;
     const size_t *counts; /**< [W], sums to n_elems; NULL: the even split, tw_coll_shard_elems */
-    /** [W], all-to-all only; NULL: counts[own rank] from each rank, as where all have the same counts.
-     *  Without counts either, n_elems has to be a multiple of W. */
+    /** [W], all-to-all only; NULL: counts[own rank] from each rank, which is right if all ranks have the same
+     *  counts. Without counts either, n_elems must be a multiple of W. */
     const size_t *recv_counts;
-    uint32_t tensor; /**< stochastic rounding: which tensor */
-    /** where in that tensor the segment begins, if it is a part of one: stochastic rounding, row_elems */
+    uint32_t tensor; /**< number of the tensor, for stochastic rounding */
+    /** index in that tensor of the segment's first element, for stochastic rounding and row_elems */
     uint64_t first_elem;
-    const tw_quant_codec_t *codec; /**< NULL: the operation's, without which there is none here. Copied. */
-    int unquantized;               /**< 1: loses nothing, whatever the operation's codec (norms, biases) */
-    /** the lossless codec, which takes fewer bits for a matrix that it knows: elements of a row of the
-     *  tensor, its last dimension; 0: not known */
+    /** NULL: the operation's codec; without that one, no segment may have its own. Copied. */
+    const tw_quant_codec_t *codec;
+    int unquantized; /**< 1: sent without loss, whatever the operation's codec (norms, biases) */
+    /** elements in a row of the tensor, its last dimension, for which the lossless codec needs fewer bits; 0:
+     *  not known */
     size_t row_elems;
 } tw_coll_segment_t;
 
-/** The even split: n / W each, the first n % W shards one more. */
+/** The even split: n / W elements each, and one more for the first n % W shards. */
 size_t tw_coll_shard_elems(size_t n_elems, int world, int rank);
 size_t tw_coll_shard_offset(size_t n_elems, int world, int rank);
 
 typedef struct tw_coll_args {
     tw_coll_op_t op;
-    tw_type_t type;                    /**< of all segments; reductions need a float type */
+    tw_type_t type;                    /**< type of all segments; reductions need a float type */
     const tw_coll_segment_t *segments; /**< [n_segments], copied; counts are copied too */
     size_t n_segments;
     tw_coll_reduction_t reduction;
-    float factor; /**< of a reduction: multiplies the sum or mean before it is rounded; 0: 1 */
-    int root;     /**< broadcast */
-    /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless:
-     *  a lossless algorithm has the bits of the plain one of its name ("one_hop" those of "direct"), and is
+    float factor; /**< reductions: multiplies the sum or mean before it is rounded; 0 counts as 1 */
+    int root;     /**< of a broadcast */
+    /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless: a
+     *  lossless algorithm has the bits of the plain one of its name ("one_hop" those of "direct"), and is
      *  refused over NCCL, which has to know lengths beforehand (TW_ERR_UNSUPPORTED). Where plain is as fast,
-     *  the codec is declined for any plain algorithm, which may add up in another order; in a deterministic
-     *  communicator only where the bits stay the same. Copied. In an all-to-all what goes to other nodes is
-     *  encoded; what stays on a node, the own share too, goes as it is. It is planned, and its codec
-     *  declined, as if 2^18 elements went to each rank, as ranks may send different amounts. */
+     *  the codec is declined in favour of any plain algorithm, which may add up in another order; in a
+     *  deterministic communicator only if the bits stay the same. Copied. In an all-to-all only data for
+     *  other nodes is encoded. It is planned, and its codec declined, as if 2^18 elements went to each rank,
+     *  as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
-    /** two-hop reduce-scatter: codec inside the node; NULL: plain there */
+    /** two-hop reduce-scatter: codec of the hop inside the node; NULL: plain */
     const tw_quant_codec_t *inner_codec;
     uint64_t seed;      /**< stochastic rounding: key */
     uint32_t step;      /**< stochastic rounding: training step */
     const char *algo;   /**< NULL or "auto", or a name of tw_coll_algo_get */
-    int force_codec;    /**< 1: never decline to plain, even where it is slower, or on one node */
-    tw_stream_t stream; /**< GPU memory: the operation begins when this stream gets there */
+    int force_codec;    /**< 1: never decline the codec, even where plain is faster, or on one node */
+    tw_stream_t stream; /**< GPU memory: the operation begins when this stream reaches it */
     /** Where to write how long the operation took from its post on, before its end can be seen; borrowed
-     *  until then. Over NCCL that is until it was enqueued. NULL: nowhere. */
+     *  until then. Over NCCL that is the time until it was enqueued. NULL: nowhere. */
     double *elapsed_sec;
-    /** 1: a rank may come to it as late as it likes, as from writing a file or computing alone: no
-     *  TW_ERR_TIMEOUT for this communicator while it is in flight: when nothing has moved for TW_COLL_TIMEOUT
-     *  a warning says once what is awaited. A rank that dies is an error still. Ranks need not agree about
+    /** 1: ranks may come to it as late as they like, as after writing a file or computing alone. While it is
+     *  in flight, this communicator has no TW_ERR_TIMEOUT; when nothing has moved for TW_COLL_TIMEOUT, a
+     *  warning says once what is awaited. A rank that dies is still an error. Ranks need not agree about
      *  it. */
     int patient;
 } tw_coll_args_t;
 
-/** Validates, plans and starts. The buffers are borrowed until the request is done.
- *  GPU memory over NCCL: returns when all is enqueued, and what is put on the stream afterwards finds the
- *  result. Works under graph capture, where the shape was prepared and NCCL has run it once, as it connects
- *  on first use; the request is then done at once. Graphs use the workspace, so they and other operations of
- *  this communicator must not run at the same time. GPU memory over a transport: the host moves things along
- *  in test, wait and progress; no graph capture. request: NULL: nobody will ask for it; the library frees it,
- *  and an error ends the communicator and shows at the next call. TW_ERR_INVALID (logged: which argument),
- *  TW_ERR_UNSUPPORTED (logged: the algorithm, the operation or a capture is not for this communicator, the
- *  codec not for sums), TW_ERR_NO_MEMORY, or the error that has ended the communicator. A post that fails
- *  counts as an operation: unless it fails on all ranks, the others get an error (logged with the rank), and
- *  the job is given up. Over NCCL the others wait for TW_COLL_TIMEOUT instead. */
+/** Validate, plan and start an operation. The buffers are borrowed until the request is done. GPU memory over
+ *  NCCL: returns when all is enqueued, and later work on the stream finds the result. Works under graph
+ *  capture, where the shape was prepared and NCCL has run it once, as it connects on first use; the request
+ *  is then done at once. Graphs use the workspace, so they and other operations of this communicator must not
+ *  run at the same time. GPU memory over a transport: the host makes progress in test, wait and progress; no
+ *  graph capture. request NULL: nobody waits for it; the library frees it, and an error ends the communicator
+ *  and shows at the next call. TW_ERR_INVALID (logged: which argument), TW_ERR_UNSUPPORTED (logged: the
+ *  algorithm, the operation or a capture is not for this communicator, the codec not for sums),
+ *  TW_ERR_NO_MEMORY, or the error that has ended the communicator. A post that fails counts as an operation:
+ *  unless it fails on all ranks, the others get an error (logged with the rank), and the job is given up.
+ *  Over NCCL the others wait for TW_COLL_TIMEOUT instead. */
 tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request);
-/** Progress and look. TW_OK: done, request freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...): freed too. */
+/** Make progress, and test a request. TW_OK: done and freed; TW_IN_PROGRESS; an error (TW_ERR_PEER, ...):
+ *  freed, too. */
 tw_status_t tw_coll_test(tw_coll_request_t *request);
-/** Progress until done; sleeps when nothing moves. Frees the request. All operations of all communicators of
- *  the transport progress meanwhile, so that ranks may wait for theirs in any order. TW_ERR_MISMATCH: the
- *  ranks' arguments differ (logged with the rank; the job is given up); TW_ERR_TIMEOUT: nothing has moved for
- *  TW_COLL_TIMEOUT (logged with what is awaited). */
+/** Make progress until the request is done, and free it; sleeps when nothing moves. All operations of all
+ *  communicators of the transport progress meanwhile, so that ranks may wait for theirs in any order.
+ *  TW_ERR_MISMATCH: the ranks' arguments differ (logged with the rank; the job is given up); TW_ERR_TIMEOUT:
+ *  nothing has moved for TW_COLL_TIMEOUT (logged with what is awaited). */
 tw_status_t tw_coll_wait(tw_coll_request_t *request);
-/** In seconds, instead of TW_COLL_TIMEOUT; 0: never. For what is under way, too. Any thread. */
+/** Set a limit in seconds that overrides TW_COLL_TIMEOUT, also for operations under way; 0: no limit. Any
+ *  thread. */
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec);
 double tw_coll_timeout(const tw_coll_t *coll);
-/** From now on all its operations are patient, those under way too (tw_coll_args_t). Any thread. */
+/** Make all its operations patient from now on, also those under way (tw_coll_args_t). Any thread. */
 void tw_coll_patient_set(tw_coll_t *coll);
-/** post and wait. */
+/** Post, then wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
-/** Progress all operations in flight on the transport, of all its communicators, without looking at one of
- *  them. TW_OK, or the error that has ended this communicator. */
+/** Make progress on all operations in flight on the transport, of all its communicators. TW_OK, or the error
+ *  that has ended this communicator. */
 tw_status_t tw_coll_progress(tw_coll_t *coll);
-/** Give up: what is in flight ends with TW_ERR_CANCELED, kernels that wait for other ranks end, all further
- *  calls fail. Over a transport, on all ranks. */
+/** Give up, over a transport on all ranks: what is in flight ends with TW_ERR_CANCELED, kernels that wait for
+ *  other ranks end, all further calls fail. */
 void tw_coll_abort(tw_coll_t *coll);
 /** GPU memory: plan an operation and find its workspace, so that posting one of the same shape (all arguments
- *  but pointers, seed, step and stream) neither plans nor takes memory of the GPU. Posting does it by itself
- *  where it was not done. The arguments are checked as in a post, pointers too. On host memory
- *  TW_ERR_UNSUPPORTED (logged). */
+ *  but pointers, seed, step and stream) neither plans nor takes memory of the GPU. Otherwise posting does it.
+ *  The arguments are checked as in a post, pointers too. On host memory TW_ERR_UNSUPPORTED (logged). */
 tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */
@@ -189,40 +191,41 @@ tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args);
 /** The algorithm, chunk and codec that an operation runs with. */
 typedef struct tw_coll_plan {
     const char *algo; /**< static storage */
-    int quantized;    /**< 0: plain, also when a codec was given but declined */
+    int quantized;    /**< 0: plain, perhaps because the codec was declined */
     double model_sec; /**< the cost model's estimate; 0 on GPU memory, where nothing is measured */
     size_t chunk_bytes;
-    const char *reason; /**< why quantizing was declined, or ""; as long as the request */
+    const char *reason; /**< why quantizing was declined, or ""; valid as long as the request */
 } tw_coll_plan_t;
 /** Tell what an operation runs with; valid from its post until test or wait has freed the request. */
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan);
 
-/** Bytes that this rank sends to other nodes in an operation, as planned: what the counters must show; with
- *  the lossless codec together with what they say was spared. "native": as a ring of NCCL's sends them. */
+/** Bytes that an operation is planned to send from this rank to other nodes: what the counters must show;
+ *  with the lossless codec together with the spared bytes. "native": as a ring of NCCL's sends them. */
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
-/** What this rank has sent with operations of this communicator: payload bytes and messages. Own rank counts
- *  in neither tier. "native" operations count as planned, as no messages. */
+/** What this rank has sent in operations of this communicator: payload bytes and messages. Messages to the
+ *  own rank count in neither tier. "native" operations count as planned, as no messages. */
 typedef struct tw_coll_counters {
     uint64_t inter_node_bytes, inter_node_messages;
     uint64_t in_node_bytes, in_node_messages;
-    uint64_t inter_node_spared_bytes; /**< by which lossless messages were shorter than planned */
+    uint64_t inter_node_spared_bytes; /**< by how much lossless messages were shorter than planned */
 } tw_coll_counters_t;
 void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
 
-/** NaN or Inf blocks met by this communicator's encoders. On GPU memory, synchronises with the device. */
+/** Blocks with NaN or Inf that this communicator's encoders have met. On GPU memory, synchronises with the
+ *  device. */
 uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
 /** Bytes of workspace that the communicator holds now, for chunks on their way, and the kind of memory that
- *  it is in: on GPU memory over a transport it may be host memory, which is pinned then. On host memory that
- *  is scratch memory, at most TW_COLL_SCRATCH. On GPU memory it is bounded too, whatever the tensors' size,
- *  but by more: a chunk to each rank makes a round, of 16 MB at most as it goes between nodes, and at most
- *  seven rounds are under way. A round is a few launches, whatever its size, and has to be long enough to
- *  hide what they cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
+ *  has it: for GPU memory over a transport it may be pinned host memory. On host memory that is scratch
+ *  memory, at most TW_COLL_SCRATCH. On GPU memory it is bounded too, whatever the tensors' size, but by more:
+ *  a chunk to each rank makes a round, of 16 MB at most as it goes between nodes, and at most seven rounds
+ *  are under way. A round is a few launches, whatever its size, and has to be long enough to hide what they
+ *  cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
 size_t tw_coll_workspace_bytes(tw_coll_t *coll);
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
-/** Give the workspace back to the system, but what operations in flight have of it: for a communicator that
- *  will rest, as its memory is kept for the next operation otherwise. GPU memory: only while nothing is in
- *  flight; over NCCL nothing is given back, since graphs may use it. */
+/** Give the workspace back to the system, except what operations in flight use; for a communicator that will
+ *  rest, as otherwise the memory is kept for the next operation. GPU memory: only while nothing is in flight;
+ *  over NCCL nothing is given back, since graphs may use it. */
 void tw_coll_trim(tw_coll_t *coll);
 
 /** Rows of the tables of algorithms. */
@@ -231,7 +234,7 @@ typedef struct tw_coll_algo_info {
     const char *name;
     const char *doc;
     int quantized;     /**< 1: needs a codec; 0: plain */
-    int lossless_only; /**< 1: a codec that loses nothing */
+    int lossless_only; /**< 1: needs a codec that loses nothing */
 } tw_coll_algo_info_t;
 /** Row `index` of the algorithms for such memory, static storage; NULL past the end. GPU memory: NCCL's
  *  own come first. */

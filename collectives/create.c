@@ -1,4 +1,4 @@
-/** Making and ending communicators, and what can be asked of one. */
+/** Makes and ends communicators, and answers questions about them. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_setup_t *setup)
     return tw_topo_init_nodes(&coll->topo, setup->rank, setup->world, setup->node_ids);
 }
 
-/** What must be the same on all members, lest operations hang or differ silently. */
+/** Hash what must be the same on all members: otherwise operations would hang, or differ silently. */
 static uint64_t hash_terms(const tw_coll_t *coll, const tw_coll_params_t *params)
 {
     uint64_t terms[] = {(uint64_t)params->mem, (uint64_t)params->wire, (uint64_t)coll->deterministic,
@@ -48,7 +48,7 @@ static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** Make the model; its messages have the last tags of operation 0. On a GPU nothing is measured. */
+/** Make the model; its messages have the last tags of operation 0. For a GPU nothing is measured. */
 static tw_status_t create_model_of(tw_coll_t *coll, int on_gpu)
 {
     uint64_t tag =
@@ -160,7 +160,7 @@ static tw_status_t create_refuse(const char *what)
     return tw_fail(TW_ERR_INVALID, "a communicator: %s", what);
 }
 
-/** Two threads that move one transport would destroy each other's work. */
+/** Check who moves the transport: two threads that do would destroy each other's work. */
 static tw_status_t check_owner(const tw_coll_params_t *params)
 {
     const tw_shared_t *shared = tw_shared_find(params->transport);
@@ -192,7 +192,7 @@ static tw_status_t create_check_params(const tw_coll_params_t *params)
     return params->transport ? check_owner(params) : create_refuse("it needs a transport");
 }
 
-/* On the progress thread, if there is one. */
+/* Arguments of a creation, which runs on the progress thread if there is one. */
 typedef struct creation {
     tw_coll_setup_t setup;
     tw_coll_t **out;
@@ -274,7 +274,7 @@ static tw_status_t destroy_here(void *arg)
 void tw_coll_destroy(tw_coll_t *coll)
 {
     if (!coll ||
-        coll->n_forks != tw_fork_count()) { /* in a child other threads' locks may be held for ever */
+        coll->n_forks != tw_fork_count()) { /* in a forked child, other threads' locks may be held for ever */
         return;
     }
     tw_transport_t *own = coll->owns_transport ? coll->transport : NULL;
@@ -311,7 +311,7 @@ int tw_coll_local_of(const tw_coll_t *coll, int rank)
     return rank >= 0 && rank < coll->topo.world ? coll->topo.local[rank] : -1;
 }
 
-/* A question to a communicator, which is answered on the thread that changes it. */
+/* A question to a communicator, which the thread that changes it answers. */
 typedef struct question {
     tw_coll_t *coll;
     tw_coll_counters_t *counters;
@@ -383,7 +383,7 @@ size_t tw_coll_workspace_bytes(tw_coll_t *coll)
     return (size_t)question.number;
 }
 
-/** The C library keeps what was freed, too. */
+/** Free kept memory, also what the C library keeps of what was freed. */
 static tw_status_t trim(void *arg)
 {
     tw_coll_t *coll = arg;

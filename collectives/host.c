@@ -1,10 +1,10 @@
-/** The engine for host memory: an operation is chosen, and its program becomes tasks, messages over the
- *  transport and computations, chunk by chunk.
+/** The engine for host memory: it chooses how an operation is done, and turns its program chunk by chunk into
+ *  tasks: messages over the transport, and computations.
  *
  *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's
- *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. Where
- *  an owner has the whole tensor, that is its shard. What is plain travels from and to the caller's memory;
- *  in other forms a chunk is in a buffer of its own, which is sent on as it is. */
+ *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. If an
+ *  owner owns the whole tensor, that is its shard. Plain data travels from and to the caller's memory; in
+ *  other forms a chunk has a buffer of its own, which is sent on as it is. */
 #include "collectives/shards.h"
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static tw_span_t make_buffer(const tw_host_run_t *run, const tw_op_t *op, size_t
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
-/** Where an op writes: a buffer of its own, or `out`. */
+/** Choose where an op writes: a buffer of its own, or `out`. */
 static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     tw_host_cell_t *cell = cell_at(run, op->owner, c, op->to);
@@ -45,7 +45,7 @@ static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *o
     return cell;
 }
 
-/** The task of an op that writes: nothing in the tensors is written before it is read. */
+/** Note the task that writes an op's result: nothing in the tensors is written before it has been read. */
 static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task)
 {
     cell_at(run, op->owner, c, op->to)->task = task;
@@ -74,7 +74,7 @@ static tw_sbuf_t host_place_of(const tw_host_cell_t *cell)
     return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
 }
 
-/** inputs: one, or those of a sum. */
+/** Emit an encoding or decoding. inputs: one, or those of a sum. */
 static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t c,
                              const tw_host_cell_t *const *inputs, const tw_host_cell_t *to)
 {
@@ -101,7 +101,8 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
-    if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) { /* to itself */
+    /* its source is its target */
+    if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) {
         return;
     }
     const tw_host_cell_t *to = host_make_room(run, op, c);
@@ -146,8 +147,8 @@ static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
     note_message(run, op, c, cell, emit_message(run, op, cell->span));
 }
 
-/** Sums of sums have been scaled; the last one has the factor. An own contribution that is the first input
- *  changes places with the last one, where it is scaled. */
+/** Emit a plain sum. Sums of sums have been scaled; the last one applies the factor. If the own contribution
+ *  is the first input, it changes places with the last one, where it is scaled. */
 static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *const *inputs,
                            const tw_host_cell_t *to)
 {
@@ -217,15 +218,15 @@ static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, 
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** Where all shards are short, what a rank sends to another in a hop is one row of them, in messages of as
- *  many as fit in a chunk; a row that goes round the end of the world is two. */
+/** If all shards are short, a rank sends another one a row of them in a hop, in messages of as many as fit in
+ *  a chunk; a row that wraps round the end of the world is two. */
 typedef struct row {
-    int first, end; /**< ops of a message, and of the sums that it sends */
+    int first, end; /**< ops of one message, and of the sums that it sends */
     size_t n_elems;
     int in_buffer; /**< a part of it is, or will be, a sum of this rank; 0: it is in the tensors */
 } row_t;
 
-/** The ops from `first` on that a message is of; none, if that op is of none. */
+/** Find the ops from `first` on that one message serves; none, if that op needs no message. */
 static row_t find_row(const tw_host_run_t *run, int first, int end)
 {
     const tw_op_t *ops = run->first->ops, *last = NULL;
@@ -315,7 +316,7 @@ static void emit_hop(tw_host_run_t *run, int hop, size_t c)
     }
 }
 
-/** 1 and the chunk that hop `hop` (from 0) has in a round; 0: it has none. */
+/** Returns 1 and the chunk that hop `hop` (from 0) handles in a round; 0: there is none. */
 static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
 {
     size_t delay = (size_t)hop * TW_HOP_ROUNDS;
@@ -323,8 +324,8 @@ static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
     return round >= delay && *chunk < n_chunks;
 }
 
-/** Chunk after chunk, each a few rounds (schedule.h) behind the one before: what a hop sends on came in
- *  rounds ago. A result is spread in the round that makes it. */
+/** Emit chunk after chunk, each a few rounds (schedule.h) behind the one before: what a hop sends on came in
+ *  some rounds ago. A result is spread in the round that makes it. */
 static void pipeline(tw_host_run_t *run, int n_hops)
 {
     int n_reduce = run->first->n_reduce_hops;
@@ -340,8 +341,8 @@ static void pipeline(tw_host_run_t *run, int n_hops)
     }
 }
 
-/** What is plain, hop by hop, whatever is long there: nothing is kept but what is packed while it travels.
- *  From a root, chunk by chunk: a rank has nothing else to pass on. */
+/** Emit the spreading of plain data, hop by hop, however long: nothing is kept but packed messages that
+ *  travel. From a root it goes chunk by chunk, since a rank has nothing else to pass on. */
 static void spread_plain(tw_host_run_t *run)
 {
     size_t first = (size_t)run->first->n_reduce_hops, n_hops = (size_t)run->first->n_hops - first;
@@ -355,7 +356,7 @@ static void spread_plain(tw_host_run_t *run)
     }
 }
 
-/** What is sent is put aside, chunk by chunk; then comes what is received. */
+/** Emit an exchange in place: what is sent is put aside, chunk by chunk; then the rest is received. */
 static void swap(tw_host_run_t *run)
 {
     for (int hop = 0; hop < run->first->n_hops; hop++) {
@@ -365,13 +366,13 @@ static void swap(tw_host_run_t *run)
     }
 }
 
-/** The program, for every chunk. */
+/** Emit the program for every chunk. */
 static void emit_all(tw_host_run_t *run)
 {
     if (run->swaps) {
         swap(run);
     } else if (run->op || run->flows->of == TW_FLOWS_SOME ||
-               run->flows->merges) { /* links are busy both ways */
+               run->flows->merges) { /* links are used in both directions */
         pipeline(run, run->first->n_hops);
     } else {
         if (run->first->n_reduce_hops > 0) {
@@ -390,7 +391,7 @@ static tw_status_t build(tw_coll_request_t *request)
     tw_coll_args_t args = request->args;
     float scale = tw_coll_scale(&args, coll->topo.world);
     TW_TRY(tw_check_begin_sched(request));
-    if (!algo->info.quantized) { /* asked for, perhaps, but declined */
+    if (!algo->info.quantized) { /* the caller may have given a codec, which was declined */
         args.codec = args.inner_codec = NULL;
     }
     tw_host_run_t run = {
@@ -409,7 +410,8 @@ static tw_status_t build(tw_coll_request_t *request)
     return tw_sched_seal(request->sched);
 }
 
-/** The same question again gets the same answer at once: choosing is a good part of a small operation. */
+/** Choose, or take the answer to the same question from before: choosing is a good part of a small
+ *  operation's time. */
 static tw_status_t host_choose(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/** A member's message to every other one: the ids that it can take. */
+/** A member's message to every other one: which ids it can take. */
 typedef struct proposal {
     uint64_t group; /**< hash of the list of ranks */
     uint64_t terms;
-    uint64_t asked; /**< id, or 0 */
+    uint64_t asked; /**< the id that the caller gave, or 0 */
     tw_identity_ids_t in_use;
 } proposal_t;
 
@@ -23,7 +23,7 @@ static tw_status_t disagree(const meeting_t *m, int member, const char *what)
                    tw_transport_rank(m->boot->transport), m->boot->topo->peer[member], what);
 }
 
-/** Different lists of ranks: somebody may be waiting for a rank that never comes. */
+/** Handle a member with another list of ranks: somebody may be waiting for a rank that never comes. */
 static tw_status_t check_group(const meeting_t *m, int member)
 {
     if (m->proposals[member].group == m->proposals[m->boot->topo->rank].group) {
@@ -52,8 +52,8 @@ static tw_status_t identity_post(meeting_t *m)
     return status;
 }
 
-/** TW_IN_PROGRESS: *awaited has not been heard. Looks at all of them each time: one that disagrees is heard
- *  at once, whoever else is late. */
+/** Test all proposals. TW_IN_PROGRESS: *awaited's has not come yet. All are tested each time, so that one
+ *  that disagrees is noticed at once, whoever else is late. */
 static tw_status_t listen(meeting_t *m, int *awaited)
 {
     tw_status_t status = TW_OK;

@@ -1,4 +1,4 @@
-/** Variables of the environment: TW_COLL_... */
+/** The TW_COLL_... variables of the environment. */
 #pragma once
 
 #include "core/core.h"
@@ -6,11 +6,11 @@
 TW_C_BEGIN
 
 #define TW_COLL_CHUNK_LEAST 256         /**< bytes: the least that TW_COLL_CHUNK may be set to */
-#define TW_COLL_MODEL_MEASURE "measure" /**< value of TW_COLL_MODEL: measure */
+#define TW_COLL_MODEL_MEASURE "measure" /**< value of TW_COLL_MODEL: measure the model */
 
 /** Options from the environment; tw_coll_config_table describes them. */
 typedef struct tw_coll_options {
-    size_t chunk_bytes; /**< 0: chosen */
+    size_t chunk_bytes; /**< 0: chosen by the library */
     int64_t window;
     int check;
     double timeout_sec;
@@ -28,7 +28,8 @@ typedef enum tw_coll_gpu_workspace {
     TW_COLL_GPU_WORKSPACE_DEVICE
 } tw_coll_gpu_workspace_t;
 
-/** TW_ERR_CONFIG, logged with the variable. tw_config_cleanup with tw_coll_config_table ends them. */
+/** Read the options. TW_ERR_CONFIG, logged with the variable. The caller frees them by tw_config_cleanup with
+ *  tw_coll_config_table. */
 tw_status_t tw_coll_options_read(tw_coll_options_t *options);
 
 TW_C_END

@@ -7,7 +7,7 @@
 
 #define SLEEP_SEC 1.0 /* longest sleep between two looks */
 
-/** A call for the thread to make. It is in the storage of the caller, who waits until it is done. */
+/** A call that the thread must make. The caller has it in its own storage, and waits until it is done. */
 typedef struct command {
     STAILQ_ENTRY(command) link;
     tw_progress_fn_t fn;
@@ -21,7 +21,7 @@ struct tw_progress {
     tw_shared_t *shared;
     tw_shared_mover_t mover;
     pthread_t thread;
-    pthread_mutex_t lock; /**< of what follows */
+    pthread_mutex_t lock; /**< guards what follows */
     pthread_cond_t changed;
     STAILQ_HEAD(, command) commands;
     int refs;
@@ -42,9 +42,9 @@ static command_t *take_command(tw_progress_t *progress)
     return command;
 }
 
-/** A mover too, so that others get through while a command waits for the transport, as making a communicator
- *  does. Commands add and remove movers but never this one, which is the only one that the transport can be
- *  at meanwhile. */
+/** Run the callers' commands. It is a mover, too, so that others get through while a command waits for the
+ *  transport, as making a communicator does. Commands add and remove movers but never this one, the only one
+ *  at which the transport can be meanwhile. */
 static void run_commands(void *arg, int *moved)
 {
     tw_progress_t *progress = arg;
@@ -60,8 +60,8 @@ static void run_commands(void *arg, int *moved)
     }
 }
 
-/** Tell all communicators that the transport has failed, then wait for commands: it neither moves nor
- *  sleeps any more. */
+/** Tell all communicators that the transport has failed, then wait for commands only: it neither moves
+ *  messages nor sleeps in the transport any more. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
     const tw_shared_mover_t *mover;

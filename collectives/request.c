@@ -1,4 +1,4 @@
-/** Requests: post, test, wait, and what keeps them moving. */
+/** Requests: post, test, wait, and how they make progress. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -25,7 +25,7 @@ static uint64_t tw_load_ns(const uint64_t *at)
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/** Bring a request to its end, good or bad. */
+/** End a request, with success or an error. */
 static void request_finish(tw_coll_request_t *request, tw_status_t status)
 {
     tw_coll_t *coll = request->coll;
@@ -60,7 +60,7 @@ static void request_give_up(tw_transport_t *transport, tw_status_t status)
                                                             : tw_status_string(status));
 }
 
-/** The communicator ends here, with this status from now on. */
+/** End the communicator with this status. */
 static tw_status_t request_fail(tw_coll_t *coll, tw_status_t status)
 {
     if (coll->status != TW_OK) {
@@ -109,7 +109,7 @@ tw_status_t tw_coll_check_process(const tw_coll_t *coll)
 
 /* ---- moving -------------------------------------------------------------------------------------------- */
 
-/** The schedule's messages, and the rest. TW_OK: ended. */
+/** Step a request: its schedule's messages, and the rest. TW_OK: it has ended. */
 static tw_status_t request_step(tw_coll_request_t *request, int *moved)
 {
     const tw_coll_engine_t *engine = request->coll->engine;
@@ -127,7 +127,7 @@ static tw_status_t request_step(tw_coll_request_t *request, int *moved)
     return rest != TW_OK ? rest : status;
 }
 
-/** Messages of all requests. */
+/** Step the messages of all requests. */
 static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -146,7 +146,7 @@ static tw_status_t step_all(tw_coll_t *coll, int *moved)
     return TW_OK;
 }
 
-/** One computation, of the oldest request that has one ready; then the wire gets its turn again. */
+/** Do one computation, of the oldest request that has one ready; then the wire gets its turn again. */
 static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request;
@@ -204,7 +204,7 @@ static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
     return request;
 }
 
-/** 0: none. */
+/** The communicator's time limit; 0: there is none. */
 double tw_coll_timeout(const tw_coll_t *coll)
 {
     return (double)tw_load_ns(&coll->limit_ns) / NS_PER_SEC;
@@ -270,7 +270,7 @@ static void say_waiting(tw_coll_request_t *request)
     request->is_said = 1;
 }
 
-/** Say what is awaited and give up. */
+/** Log what is awaited, and end the communicator. */
 static tw_status_t time_out(void *arg)
 {
     tw_coll_t *coll = arg;
@@ -366,10 +366,10 @@ static tw_status_t request_start(tw_coll_request_t *request)
     status = request_step(request, &moved);
     if (status == TW_OK) {
         request_finish(request, TW_OK);
-    } else if (status > 0 && request->is_detached) { /* nobody else may look at those before it */
+    } else if (status > 0 && request->is_detached) { /* nobody else may ask for those before it */
         status = step_all(coll, &moved);
     }
-    if (status < 0) { /* the request says so */
+    if (status < 0) { /* the request reports it */
         (void)request_fail(coll, status);
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
@@ -410,7 +410,7 @@ static void tell_failure(tw_coll_t *coll)
     tw_transport_abort(coll->transport, "an operation could not be posted");
 }
 
-/* A public call, as the thread that owns the transport makes it. */
+/* A public call, in the form in which the thread that owns the transport makes it. */
 typedef struct call {
     tw_coll_t *coll;
     const tw_coll_args_t *args;
@@ -458,7 +458,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
-/** Test a request whose communicator has a progress thread: only that one moves it. */
+/** Test a request of a communicator with a progress thread: only that thread moves it. */
 static tw_status_t test_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

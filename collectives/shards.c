@@ -4,8 +4,8 @@
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/** Append shard r to a view, or all of an operation without shards, segment by segment. next: [n_segments]
- *  where the rest of each begins. */
+/** Append shard r to a view, segment by segment; an operation without shards is appended whole. next:
+ *  [n_segments], where the rest of each segment begins. */
 static void append_shard(const tw_host_run_t *run, int is_out, int r, const char **next, tw_view_t *view)
 {
     const tw_coll_args_t *args = run->args;
@@ -74,14 +74,15 @@ static tw_status_t make_view(tw_host_run_t *run, int is_out)
 
 /* ---- shards -------------------------------------------------------------------------------------------- */
 
-/** The span of shard r in what is read, or written. Where that is one shard alone, it is the own rank's. */
+/** The span of shard r in what is read, or written. If only one shard is there, it is the own rank's. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 {
     const tw_flows_t *flows = run->flows;
     const tw_view_t *view = run->views[is_out];
     const size_t *first = run->firsts[is_out];
     int world = run->topo->world, owner = flows->of == TW_FLOWS_ROOT ? run->args->root : run->topo->rank;
-    if (flows->by_pair && is_out != (r >= world)) { /* what goes to each rank, then what comes from each */
+    /* views have what goes to each rank, then what comes from each */
+    if (flows->by_pair && is_out != (r >= world)) {
         return tw_span_view(view, 0, 0);
     }
     if (first) {
@@ -104,7 +105,7 @@ static void find_chunks(tw_host_run_t *run, int r)
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
         shard->n_chunks = (shard->n_elems + run->chunk_elems - 1) / run->chunk_elems;
-        /* In a row an empty shard has a chunk, too. */
+        /* in a row even an empty shard has a chunk */
         shard->n_chunks += shard->n_chunks == 0 && run->flows->merges;
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
@@ -144,7 +145,7 @@ static tw_status_t create_shards(tw_host_run_t *run)
     if (!tasks || !cells) {
         return TW_ERR_NO_MEMORY;
     }
-    memset(tasks, 0xff, n_tasks * sizeof(*tasks)); /* TW_TASK_NONE */
+    memset(tasks, 0xff, n_tasks * sizeof(*tasks)); /* every byte of TW_TASK_NONE is 0xff */
     for (int r = 0; r < run->first->n_owners; r++) {
         tw_host_shard_t *shard = &run->shards[r];
         shard->sent[0] = shard->sent[1] = TW_TASK_NONE;
@@ -185,8 +186,8 @@ static tw_status_t get_ops(tw_host_run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
-/** Where the shards of all ranks begin in the segments of an all-reduce: [W + 1]. Ranks that own nothing have
- *  empty shards. NULL: out of memory. */
+/** Find where the shards of all ranks begin in the segments of an all-reduce: [W + 1]. Ranks that own nothing
+ *  have empty shards. NULL: out of memory. */
 static size_t *split_evenly(const tw_host_run_t *run)
 {
     int world = run->topo->world, n_shards = tw_flows_count_shards(run->flows, run->topo), n_before = 0;
@@ -198,8 +199,8 @@ static size_t *split_evenly(const tw_host_run_t *run)
     return first;
 }
 
-/** Give the grid the shards of the plain operation, which are cut from the whole, as the grid would cut each
- *  segment. Else sums would be made in another order, and have other bits. */
+/** Give the grid the shards of the plain operation, which are cut from the whole; the grid would cut each
+ *  segment. Otherwise sums would be made in another order, and have other bits. */
 static tw_status_t give_counts(const tw_host_run_t *run)
 {
     tw_coll_args_t *args = run->args;

@@ -1,7 +1,7 @@
-/** What the communicators of one transport share: their ids, so that their tags differ; who is moved when
- *  messages have come; and, if they have one, a thread that owns the transport: it moves everything there,
- *  sleeps when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it
- *  ends with the last. Private to collectives. */
+/** What the communicators of one transport share: their ids, so that their tags differ; whose work is done
+ *  when messages have come; and perhaps a thread that owns the transport: it makes progress there, sleeps
+ *  when there is nothing to do, and runs what other threads ask of it. Made with the first of them, it ends
+ *  with the last. Private to collectives. */
 #pragma once
 
 #include <sys/queue.h>
@@ -15,13 +15,13 @@ typedef struct tw_progress tw_progress_t;
 
 /* ---- shared.c ------------------------------------------------------------------------------------------ */
 
-/** A mover: work to do when messages have come or gone. In its owner's memory. */
+/** A mover: work to do when messages have come or gone. The owner keeps it in memory. */
 typedef struct tw_shared_mover {
-    void (*move)(void *arg, int *moved); /**< as in tw_transport_hook_t */
-    /** The transport has failed: called on its progress thread, if it has one. NULL: nothing to do */
+    void (*move)(void *arg, int *moved); /**< see tw_transport_hook_t */
+    /** Called when the transport has failed, on its progress thread if it has one. NULL: nothing to do */
     void (*failed)(void *arg, tw_status_t status);
     void *arg;
-    int polls; /**< 1: it also waits for what no message announces */
+    int polls; /**< 1: it also waits for events that no message announces */
     LIST_ENTRY(tw_shared_mover) link;
 } tw_shared_mover_t;
 
@@ -30,7 +30,7 @@ typedef struct tw_shared {
     tw_transport_hook_t hook;
     LIST_HEAD(, tw_shared_mover) movers;
     tw_identity_ids_t ids;   /**< ids in use */
-    tw_progress_t *progress; /**< the thread that has the transport for itself; NULL: none */
+    tw_progress_t *progress; /**< the thread that owns the transport; NULL: none */
     int n_users;
 } tw_shared_t;
 
@@ -41,29 +41,29 @@ void tw_shared_put(tw_shared_t *shared);
 /** What the transport's communicators share; NULL: it has none. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
-/** Add a mover. A mover's `move` must not call it; only the progress thread's may, which runs other threads'
+/** Add a mover. No mover's `move` may call this, except the progress thread's, which runs other threads'
  *  calls. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-/** Remove a mover; nothing happens to a zeroed one, which was never added. */
+/** Remove a mover. A zeroed one was never added: nothing happens. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */
 
-/** Start the transport's thread, or share it. The first get and the last put are not made while others use
- *  the transport. */
+/** Start the transport's thread, or share it. Others must not use the transport during the first get and the
+ *  last put. */
 tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out);
 /** Accepts NULL. */
 void tw_progress_put(tw_progress_t *progress);
 
-/** Run fn(arg) on the thread, wait for it and return its result. progress NULL, or this is the thread: run it
- *  here. */
+/** Run fn(arg) on the thread, wait for it and return its result. If progress is NULL, or this is the thread,
+ *  run it here. */
 typedef tw_status_t (*tw_progress_fn_t)(void *arg);
 tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void *arg);
 
-/** Lock what the thread and others read and write. progress NULL: nothing is done. */
+/** Lock what the thread and others read and write. Does nothing if progress is NULL. */
 void tw_progress_lock(tw_progress_t *progress);
 void tw_progress_unlock(tw_progress_t *progress);
-/** With the lock held: wake all who wait; wait to be woken, or so long. */
+/** With the lock held: wake all who wait; wait to be woken, or for so long. */
 void tw_progress_notify(tw_progress_t *progress);
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 

@@ -6,7 +6,7 @@
 TW_C_BEGIN
 
 /** All numbers are communicator ranks, nodes are numbered from 0 in the order of their lowest rank; plain
- *  data, read only after init. Ranks per node may differ. */
+ *  data, which does not change after init. Ranks per node may differ. */
 typedef struct tw_topo {
     int rank, world;
     int n_nodes;
@@ -22,7 +22,7 @@ typedef struct tw_topo {
 /** ranks: [n_ranks] transport ranks in communicator order; NULL: all. TW_ERR_INVALID (logged) if the
  *  transport's own rank is not among them, or one is out of range or there twice. */
 tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int n_ranks);
-/** Without a transport: node_ids: [world] equal for ranks of one node; peer[r] is r. */
+/** Make a topology without a transport. node_ids: [world] equal for ranks of one node; peer[r] is r. */
 tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids);
 void tw_topo_cleanup(tw_topo_t *topo);
 
@@ -31,7 +31,7 @@ static inline int tw_topo_node_size(const tw_topo_t *topo, int node)
     return topo->node_first[node + 1] - topo->node_first[node];
 }
 
-/** 1: there are several nodes, and a node of several ranks. */
+/** Returns 1 if there are several nodes, and some node has several ranks. */
 static inline int tw_topo_has_tiers(const tw_topo_t *topo)
 {
     return topo->n_nodes > 1 && topo->max_local > 1;
@@ -49,8 +49,8 @@ static inline int tw_topo_ring_behind(const tw_topo_t *topo, int rank, int dista
     return topo->ring[(topo->position[rank] + distance) % topo->world];
 }
 
-/** The rank of `node` that handles there what belongs to `owner`: the owner itself on its own node. Nodes may
- *  be of different sizes. */
+/** The rank of `node` that handles the data of `owner` there: on its own node the owner itself. Nodes may be
+ *  of different sizes. */
 static inline int tw_topo_gateway(const tw_topo_t *topo, int owner, int node)
 {
     return tw_topo_rank_at(topo, node, topo->local[owner] % tw_topo_node_size(topo, node));

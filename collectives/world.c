@@ -1,4 +1,4 @@
-/** Communicators for those who know no transport: of the whole job, and of some of another communicator's
+/** Makes communicators for callers without a transport: of the whole job, and of some of another one's
  *  ranks. */
 #include <stdlib.h>
 

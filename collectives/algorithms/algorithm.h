@@ -1,8 +1,8 @@
 /** The table of algorithms.
  *
- *  To add an algorithm, say its flows (flow.h), what the shard of an owner goes through, and give it a row in
- *  table.c: its cost and each rank's program are read off them. The world may be 1, and any shard may be
- *  empty. */
+ *  To add an algorithm, write its flows (flow.h), which say what the shard of an owner goes through, and give
+ *  it a row in table.c: its cost and each rank's program are read off them. The world may be 1, and any shard
+ *  may be empty. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -14,8 +14,8 @@ typedef struct tw_algo {
     tw_coll_algo_info_t info;
     tw_flows_t flows; /**< what it does */
     int on_gpu;       /**< 1: it works on GPU memory, too (gpu/shape.c) */
-    int meets; /**< 1: where nodes have one rank each, every rank sends to every other one all the time */
-    /** 1: the bits of a sum depend on which rank owns the element, or on the shape of a tree: not for
+    int meets; /**< 1: if nodes have one rank each, every rank sends to every other one at the same time */
+    /** 1: the bits of a sum depend on which rank owns the element, or on the shape of a tree: unfit for
      *  deterministic operations */
     int owner_matters;
 } tw_algo_t;

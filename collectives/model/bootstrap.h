@@ -1,6 +1,6 @@
-/** How the members of a communicator agree on something while it is made, before there are schedules: short
- *  messages, all calls collective. Nothing is waited for longer than a time limit; the log then names the
- *  rank that is awaited. */
+/** How the members of a communicator agree on something while it is made, before there are schedules: by
+ *  short messages; all calls are collective. No wait exceeds the time limit; the log then names the rank that
+ *  is awaited. */
 #pragma once
 
 #include "collectives/topology.h"
@@ -17,18 +17,18 @@ typedef enum tw_bootstrap_tag {
     TW_BOOTSTRAP_TAGS
 } tw_bootstrap_tag_t;
 
-/** Who takes part. In the caller's storage, needs no cleanup. */
+/** The members. In the caller's storage, needs no cleanup. */
 typedef struct tw_bootstrap {
     tw_transport_t *transport; /**< borrowed */
     const tw_topo_t *topo;     /**< borrowed */
     uint64_t tag;              /**< the first of TW_BOOTSTRAP_TAGS tags that nobody else uses */
     double timeout_sec;        /**< longest time without any progress; 0: no limit */
-    uint64_t moved_ns;         /**< when a message was last posted or done */
+    uint64_t moved_ns;         /**< time of the last post or end of a message */
 } tw_bootstrap_t;
 
 /** A message under way to or from a member. */
 typedef struct tw_bootstrap_message {
-    tw_transport_request_t *request; /**< NULL: none, or it is done */
+    tw_transport_request_t *request; /**< NULL: there is none, or it has ended */
     int member;
 } tw_bootstrap_message_t;
 
@@ -38,10 +38,10 @@ tw_status_t tw_bootstrap_recv(tw_bootstrap_t *boot, int member, tw_bootstrap_tag
                               size_t bytes, tw_bootstrap_message_t *message);
 /** Test a message; TW_OK if it is done or there is none. */
 tw_status_t tw_bootstrap_test(tw_bootstrap_t *boot, tw_bootstrap_message_t *message);
-/** Progress the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when nothing
- *  has moved for timeout_sec: `awaited` is the member to name. */
+/** Make progress on the transport, or sleep until something may have happened. TW_ERR_TIMEOUT (logged) when
+ *  nothing has moved for timeout_sec: `awaited` is the member to name. */
 tw_status_t tw_bootstrap_step(tw_bootstrap_t *boot, int awaited);
-/** Wait for messages [n]. After an error none of them is under way any more. */
+/** Wait for messages [n]. After an error none of them is under way. */
 tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
 void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages, int n);
 
@@ -49,7 +49,7 @@ void tw_bootstrap_cancel(tw_bootstrap_t *boot, tw_bootstrap_message_t *messages,
 tw_status_t tw_bootstrap_gather(tw_bootstrap_t *boot, const void *mine, size_t bytes, char *all);
 /** Send member 0's `bytes` to every member. */
 tw_status_t tw_bootstrap_broadcast(tw_bootstrap_t *boot, void *data, size_t bytes);
-/** All members leave together with the same flag: 1 if any member brought 1. */
+/** Return the same flag to all members at the same time: 1 if any member gave 1. */
 tw_status_t tw_bootstrap_any(tw_bootstrap_t *boot, int *flag);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** From readings to a model that a disturbed reading does not spoil.
+/** Makes a model from readings, so that a disturbed reading does not spoil it.
  *
  *  A reading is disturbed when something else has the processor or the link. That makes it slower, seldom
  *  faster. So
@@ -21,14 +21,14 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
         for (int i = 0; i < n_readings; i++) {
             sorted[i] = readings[i * n_values + v];
         }
-        typical[v] = tw_median(sorted, (size_t)n_readings); /* sorts them, too */
+        typical[v] = tw_median(sorted, (size_t)n_readings); /* this sorts them, too */
         best[v] = sorted[(n_readings + 1) / 4];
     }
 }
 
 /* ---- over the members ---------------------------------------------------------------------------------- */
 
-/** Of those that have measured it, the lower one of two in the middle; 0: nobody has. */
+/** The median over members that have measured a value, the lower of two in the middle; 0: none has. Sorts. */
 static double median_of(double *values, int n)
 {
     int measured = 0;
@@ -40,11 +40,11 @@ static double median_of(double *values, int n)
     if (measured == 0) {
         return 0;
     }
-    (void)tw_median(values, (size_t)measured); /* sorts them */
+    (void)tw_median(values, (size_t)measured); /* this sorts them */
     return values[(measured - 1) / 2];
 }
 
-/** One value of all members, `offset` bytes into a sample, and its typical reading. */
+/** Agree on one value of all members, `offset` bytes into a sample, and on its typical reading. */
 static void estimate_agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
                            double *typical)
 {
@@ -67,7 +67,7 @@ static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure
     }
 }
 
-/** Ranks per core of the machine where they are most; at least 1. */
+/** The most ranks per core on any machine; at least 1. */
 static double find_contention(const tw_estimate_report_t *reports, int world)
 {
     double most = 1;
@@ -83,8 +83,8 @@ static double find_contention(const tw_estimate_report_t *reports, int world)
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
-/** What a longer message that nothing hides costs beyond its bytes and the acknowledgement. A shaped link
- *  lets a single one through at once: then there is nothing to subtract for the bytes. */
+/** The cost of a longer message beyond its bytes and the acknowledgement, if nothing hides it. A shaped link
+ *  lets a single message through at once: then nothing is subtracted for the bytes. */
 static double turn_sec(const tw_tier_sample_t *value, int max_local)
 {
     double hops_sec = value->trip_sec - value->alpha_sec,
@@ -115,7 +115,7 @@ static void fill_tier(const tw_tier_sample_t *value, const tw_tier_sample_t *typ
     };
 }
 
-/** What the short lossless message took beyond what its bytes take in a long one. */
+/** How much longer the short lossless message took than its bytes take in a long one. */
 static double message_sec(double short_sec, double long_sec)
 {
     return fmax(0, short_sec - long_sec) * (double)TW_SAMPLE_SHORT_BYTES;
@@ -134,7 +134,7 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->encode_sec[i] + value->decode_sec[i];
         typical_sum += typical->encode_sec[i] + typical->decode_sec[i];
     }
-    /* what is measured has its tables in the caches: between messages they are not, as the default says */
+    /* the measured messages found their tables in the caches, which others do not: the default says so */
     model->encode_message_sec =
         contention *
         fmax(model->encode_message_sec,

@@ -1,5 +1,5 @@
-/** Measuring links: all members stream to a neighbour at once, as they do in a collective operation, so that
- *  ranks that share a link or a processor are measured sharing it.
+/** Measures links. All members stream to a neighbour at once, as they do in a collective operation, so that
+ *  ranks that share a link or a processor share it here, too.
  *
  *  The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
  *  stream's speed is that of its later part: shaped links and deep queues let the first 100 or 200 KB through
@@ -9,35 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW 16 /**< most messages under way */
+#define WINDOW 16 /**< the most messages under way */
 #define PING_COUNT 12
 #define TRIP_COUNT 5
 #define FLOOD_COUNT 64
 #define SMALL_BYTES 8
 #define BURST_WINDOW 4
 #define BURST_COUNT 24
-#define BURST_WARM 8 /**< messages that only use up what the link saved while it was idle */
+#define BURST_WARM 8 /**< messages that use up what the link saved while it was idle, and are not timed */
 #define BURST_SPAN 8 /**< messages that are timed together */
 #define BURST_MIN_BYTES ((size_t)32 << 10)
 #define BURST_MAX_BYTES ((size_t)128 << 10)
-#define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: repeat with larger messages */
+#define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: it is repeated with larger messages */
 
 /* ---- streams ------------------------------------------------------------------------------------------- */
 
 /** One direction between two members: a few messages under way, each acknowledged. */
 typedef struct stream {
-    int member; /**< at the other end */
+    int member; /**< the member at the other end */
     int posted, done;
     tw_bootstrap_message_t data[WINDOW], acks[WINDOW];
 } stream_t;
 
 typedef struct burst {
     const tw_measure_link_t *link;
-    size_t bytes;      /**< of a message */
-    int count;         /**< messages */
+    size_t bytes;      /**< bytes of a message */
+    int count;         /**< number of messages */
     int window;        /**< messages under way: 1 to WINDOW */
-    double *ack_sec;   /**< [count] when each message of ours was acknowledged */
-    stream_t *streams; /**< [n_streams] first the one we send, then those we receive */
+    double *ack_sec;   /**< [count], when each message of ours was acknowledged */
+    stream_t *streams; /**< [n_streams], first the one we send, then those we receive */
     int n_streams;
     char *buffer; /**< one message to send, then WINDOW messages for each stream received */
 } burst_t;
@@ -85,14 +85,15 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
         }
         int slot = stream->done % burst->window;
         TW_TRY(tw_bootstrap_test(boot, &stream->data[slot]));
-        TW_TRY(tw_bootstrap_test(boot, &stream->acks[slot])); /* the acknowledgement a window ago */
+        /* the acknowledgement of the message a window before */
+        TW_TRY(tw_bootstrap_test(boot, &stream->acks[slot]));
         TW_TRY(tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]));
         stream->done++;
     }
     return TW_OK;
 }
 
-/** TW_OK when every stream is through. *awaited: a member whose stream is not. */
+/** Advance all streams. TW_OK: all have ended. *awaited: a member whose stream has not. */
 static tw_status_t links_advance(burst_t *burst, int *awaited)
 {
     tw_status_t status = TW_OK;
@@ -127,8 +128,8 @@ static tw_status_t run_streams(burst_t *burst)
     return status;
 }
 
-/** Send to the neighbour while the others do the same. All members take part in the agreement that starts it,
- *  also those without neighbours. */
+/** Stream to the neighbour while the others do the same. All members take part in the agreement that starts
+ *  it, even those without neighbours. */
 static tw_status_t links_exchange(burst_t *burst)
 {
     const tw_measure_link_t *link = burst->link;
@@ -152,7 +153,7 @@ static tw_status_t links_exchange(burst_t *burst)
 
 /* ---- readings ------------------------------------------------------------------------------------------ */
 
-/** The quickest of `count` round trips, one at a time; 0 without a neighbour. */
+/** Measure round trips, one at a time, and keep the quickest of `count`; 0 without a neighbour. */
 static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int count, double *trip_sec)
 {
     double ack_sec[PING_COUNT];
@@ -166,7 +167,7 @@ static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int
     return status;
 }
 
-/** The time of a small message in a stream of them. */
+/** Measure the time of a small message in a stream of them. */
 static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_sec)
 {
     double ack_sec[FLOOD_COUNT];
@@ -179,8 +180,8 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
     return status;
 }
 
-/** Time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed late
- *  makes some longer and others shorter. */
+/** The time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed
+ *  late makes some longer and others shorter. */
 static double median_span_sec(const double *ack_sec)
 {
     double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
@@ -191,7 +192,7 @@ static double median_span_sec(const double *ack_sec)
     return tw_median(spans, n);
 }
 
-/** One burst: per byte of the node's link, time and processor time. */
+/** Measure one burst: its time per byte of the node's link, and its processor time. */
 static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t *out)
 {
     double ack_sec[BURST_COUNT];
@@ -211,7 +212,7 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
     return TW_OK;
 }
 
-/** Speed, with messages as large as it takes. */
+/** Measure the speed, with messages as large as that needs. */
 static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
 {
     int again = 1;

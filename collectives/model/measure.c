@@ -1,14 +1,16 @@
-/** Rounds that take turns between processor and tiers, so that what disturbs the machine for a moment spoils
- *  some readings of each rather than all of one. Member 0 then makes one model of everybody's readings and
- *  sends it to all. */
+/** Measures in rounds that take turns between processor and tiers, so that a short disturbance spoils some
+ *  readings of each rather than all of one. Member 0 then makes one model of everybody's readings and sends
+ *  it to all. */
 #include "collectives/model/measuring.h"
 
 #include <stdlib.h>
 
-#define ROUNDS_LEAST 4 /**< so that quartile and median differ */
+#define ROUNDS_LEAST 4 /**< enough for quartile and median to differ */
 #define ROUNDS_MOST 6
-#define NODE_REPEATS 2 /**< in a round: links inside a node take little time, and are easily disturbed */
-#define ENOUGH_SEC 0.1 /**< no further round after that: slow links have long readings, which say more */
+/** repeats in a round: links inside a node take little time, and are easily disturbed */
+#define NODE_REPEATS 2
+/** no further round begins after this time: slow links have long readings, which say more */
+#define ENOUGH_SEC 0.1
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
 
 /** All readings of one member. */
@@ -25,7 +27,8 @@ typedef struct measurement {
     readings_t readings;
 } measurement_t;
 
-/** The processors all at once, so that ranks that outnumber the cores are seen to. */
+/** Do one round. All processors work at once, so that the reading shows if there are more ranks than
+ *  cores. */
 static tw_status_t measure_round(measurement_t *m, int round)
 {
     const tw_topo_t *topo = m->boot->topo;

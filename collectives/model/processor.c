@@ -13,13 +13,14 @@
 #define SHORT_ELEMS (TW_SAMPLE_SHORT_BYTES / sizeof(uint16_t))
 #define SHORT_ROW_ELEMS 128
 
-/** The best of a few, of which this is the n-th. */
+/** Keep the best of several readings; this is the n-th. */
 static void keep_best(double *best, int n, double sec)
 {
     *best = n == 0 || sec < *best ? sec : *best;
 }
 
-/** Seconds per byte of the plain side; decode_sec NULL: not asked for. plain, work: [CODEC_ELEMS] bf16. */
+/** Measure a codec in seconds per byte of the plain side; decode_sec NULL: it is not measured. plain, work:
+ *  [CODEC_ELEMS] bf16. */
 static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double *encode_sec,
                               double *decode_sec)
 {
@@ -40,7 +41,7 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     return TW_OK;
 }
 
-/** Measure a codec of blocks; those that differ in how they round are decoded alike. */
+/** Measure a codec of blocks; codecs that differ only in rounding are decoded alike. */
 static tw_status_t measure_blocks(const tw_quant_codec_t *codec, void *plain, void *work,
                                   tw_cpu_sample_t *out)
 {
@@ -55,7 +56,7 @@ static tw_status_t measure_blocks(const tw_quant_codec_t *codec, void *plain, vo
     return status;
 }
 
-/** Measure a kind of codec with all options that it has. */
+/** Measure a kind of codec with each option that it has. */
 static tw_status_t measure_kind(tw_quant_kind_t kind, void *plain, void *work, tw_cpu_sample_t *out)
 {
     const tw_quant_row_t *row = tw_quant_row_get(kind);
@@ -81,7 +82,7 @@ static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *
     return TW_OK;
 }
 
-/** Two messages of n elements there and back: seconds per byte, the best of a few. work: room for
+/** Encode and decode two messages of n elements: seconds per byte, the best of a few. work: room for
  *  fp32[CODEC_ELEMS]. */
 static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_message_segment_t messages[2],
                                  void *work, double *encode_sec, double *decode_sec)
@@ -105,8 +106,8 @@ static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_mess
     return TW_OK;
 }
 
-/** Rows of different scales, the two messages' spread out differently: each needs tables of its own, as
- *  gradients do. */
+/** Fill rows of different scales, spread differently in the two messages, so that each needs its own tables,
+ *  as gradients do. */
 static void fill_short(uint16_t *elems, uint32_t message)
 {
     for (uint32_t i = 0; i < SHORT_ELEMS; i++) {
@@ -127,8 +128,8 @@ static tw_status_t measure_messages(const tw_quant_codec_t *codec,
     return status;
 }
 
-/** The speeds of all codecs of messages, and what a short message of the lossless codec takes, which stands
- *  for those of the others. plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
+/** Measure all codecs of messages, and a short message of the lossless codec, which stands for the others'.
+ *  plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
 static tw_status_t measure_all_messages(uint16_t *plain, void *work, tw_cpu_sample_t *out)
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
@@ -167,7 +168,7 @@ static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
 {
-    /* fp32-sized, so that no codec's output can be longer */
+    /* as large as fp32, so that every codec's output fits */
     uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;
@@ -176,7 +177,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
         tw_error("out of memory measuring the codecs");
         goto err_buffers;
     }
-    for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 between 1 and 2, both signs */
+    for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 between 1 and 2, of both signs */
         plain[i] = (uint16_t)(0x3f80u | (i * 37u & 0x7fu) | (i & 1u) << 15);
     }
     measure_plain(plain, work, out);

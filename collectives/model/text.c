@@ -1,5 +1,5 @@
-/** The text is a list in the form of core's configuration tables, in units that people use; the model is in
- *  seconds and seconds per byte. */
+/** The model as text: a list in the form of core's configuration tables, in units that people use, while the
+ *  model is in seconds and seconds per byte. */
 #include "collectives/model/model.h"
 
 #include <math.h>
@@ -8,18 +8,18 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-/** Bytes per second of plain data. */
+/** Speeds in bytes per second of plain data. */
 typedef struct codec_text {
     size_t encode, decode;
 } codec_text_t;
 
 typedef struct model_text {
-    tw_coll_tier_t inter, node; /**< but for beta_sec: bits per second */
+    tw_coll_tier_t inter, node; /**< see the model; but beta_sec is in bits per second */
     size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec;                            /**< of those that say 0 */
-    codec_text_t codecs[TW_QUANT_KINDS];           /**< of each kind */
-    double encode_message_sec, decode_message_sec; /**< of those that say their length */
+    codec_text_t codec;                            /**< speeds of codecs whose own are 0 */
+    codec_text_t codecs[TW_QUANT_KINDS];           /**< speeds of each kind */
+    double encode_message_sec, decode_message_sec; /**< of codecs of messages */
 } model_text_t;
 
 #define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \
@@ -64,7 +64,7 @@ static const tw_config_table_t table = TW_CONFIG_TABLE("collectives/model", fiel
 
 /* ---- from text ----------------------------------------------------------------------------------------- */
 
-/** Between seconds per byte and bits per second, either way. */
+/** Convert between seconds per byte and bits per second, either way. */
 static tw_coll_tier_t turn_beta(tw_coll_tier_t tier)
 {
     tier.beta_sec = 8 / tier.beta_sec;
@@ -96,7 +96,7 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
 void tw_coll_model_default(tw_coll_model_t *model)
 {
     model_text_t text;
-    (void)tw_config_init(&table, &text); /* the defaults are right, and no variable has such a name */
+    (void)tw_config_init(&table, &text); /* the defaults are valid, and no variable has such a name */
     read_model(&text, model);
 }
 
@@ -116,7 +116,8 @@ static size_t speed(double sec_per_byte)
     return sec_per_byte > 0 ? (size_t)(1 / sec_per_byte) : 0;
 }
 
-/** Put the model into its text's units; of each codec the speeds that round to nearest without a rotation. */
+/** Convert the model to the text's units; for each codec take the speeds of rounding to nearest without a
+ *  rotation. */
 static void write_model(const tw_coll_model_t *model, model_text_t *text)
 {
     *text = (model_text_t){

@@ -1,10 +1,10 @@
-/** From traffic and sizes to a cost. */
+/** Makes a cost of traffic and sizes. */
 #include "collectives/program/cost.h"
 
 #include <math.h>
 
-/** What a lossless message carries beside its elements, about: scales, classes, tables. Measured on gradients
- *  and weights, in messages of 2 to 64 KB. */
+/** About how many bytes a lossless message has beside its elements: scales, classes, tables. Measured on
+ *  gradients and weights, in messages of 2 to 64 KB. */
 #define LOSSLESS_HEAD_BYTES 160
 
 double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
@@ -30,7 +30,7 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 
 double tw_cost_plain_chunk(const tw_case_t *c)
 {
-    double encoded = c->encoded_bytes; /* messages of lengths of their own are cut by plain bytes */
+    double encoded = c->encoded_bytes; /* lossless messages are cut by their plain bytes */
     int in_blocks = encoded > 0 && tw_quant_form(c->args->codec) != TW_QUANT_MESSAGE;
     double ratio = in_blocks ? c->bytes / encoded : 1;
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
@@ -41,7 +41,7 @@ double tw_cost_messages(const tw_case_t *c, double bytes)
     return bytes > 0 ? ceil(bytes / c->chunk_bytes) : 0;
 }
 
-/** Computations, each of so many messages with so many plain bytes together. */
+/** Seconds of computations, each of so many messages with so many plain bytes in all. */
 static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double messages, double bytes)
 {
     const tw_quant_codec_t *codecs[TW_FORM_COUNT] = {
@@ -56,7 +56,7 @@ static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double m
     return sec;
 }
 
-/** Of rows, each with so many shards: as many go in a message as fit. */
+/** How many messages rows take, each of so many shards: a message takes as many as fit. */
 static double row_messages(const tw_case_t *c, const int *row, double shard)
 {
     double fits = shard > 0 ? fmax(1, floor(c->chunk_bytes / shard)) : INFINITY, messages = 0;
@@ -98,7 +98,8 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     cost->cpu_sec = work_sec(c, &traffic->work, chunks, shard[TW_FORM_PLAIN]);
     tw_work_count_t fill = traffic->fill;
     if (has_heads && traffic->crowded && chunks <= 1) {
-        fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC]; /* all come at the very end */
+        /* all of them come at the very end */
+        fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC];
     }
     cost->fill_sec = merged_sec + (encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0);
     if (flows->of == TW_FLOWS_ROOT ||

@@ -58,7 +58,7 @@ int tw_log2_ceil(int n)
     return k;
 }
 
-/** Own contributions of a node's ranks, in rank order. */
+/** List the contributions of a node's ranks, in rank order. */
 static int node_inputs(const tw_topo_t *topo, int node, tw_value_t *inputs)
 {
     int size = tw_topo_node_size(topo, node);
@@ -125,8 +125,8 @@ tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner)
     return tw_flow_sum(flow, owner, sums, topo->n_nodes);
 }
 
-/** Rank owner - k holds inputs[k] of the shard: its own contribution, then what it was given; those of the
- *  hop's upper half give their sums to the lower half. */
+/** Rank owner - k holds inputs[k] of the shard: its own contribution, then also the sums that it was given.
+ *  In each hop, the upper half gives its sums to the lower half. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world), n[world];
@@ -145,7 +145,7 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
         }
     }
     tw_value_t sum = tw_flow_sum(flow, owner, inputs[0], n[0]);
-    flow->hop = n_hops; /* of what comes after it */
+    flow->hop = n_hops; /* what follows comes in later hops */
     return sum;
 }
 
@@ -198,7 +198,7 @@ void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from)
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world;
-    tw_value_t have[world]; /* of the rank that is so many before the owner */
+    tw_value_t have[world]; /* of the rank that is `index` places before the owner */
     have[0] = from;
     for (int d = 1; d < world; d *= 2, flow->hop++) {
         for (int k = 0; k < d && k + d < world; k++) {
@@ -210,7 +210,7 @@ void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world);
-    tw_value_t have[world]; /* of the rank that is so many behind the owner in the ring */
+    tw_value_t have[world]; /* of the rank that is `index` places behind the owner in the ring */
     have[0] = from;
     for (int bit = n_hops > 0 ? 1 << (n_hops - 1) : 0; bit >= 1; bit /= 2, flow->hop++) {
         for (int k = 0; k + bit < world; k += 2 * bit) {

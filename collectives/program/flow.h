@@ -1,13 +1,12 @@
-/** Flows: what an algorithm does with the shard of one owner, said once, from the topology alone.
+/** Flows: what an algorithm does with the shard of one owner, stated once, from the topology alone.
  *
- *  A flow moves values from rank to rank and adds them up: a value is what a rank has of the shard, its own
- *  contribution to begin with. Nothing is said of sizes, types and codecs; "plain" is one form of many. Read
- *  from a flow are
- *  - what an operation costs (cost.h): bytes, messages, hops and computations;
- *  - a rank's program (ops.h): its sends, receives and sums.
- *  Both take a topology alone, no communicator. Each walks the flows of all owners once: of a world of W
- *  ranks that is O(W^2) time, but only the rank's own steps are kept. Who wants all ranks walks each owner's
- *  flow once himself: it has every move of that shard, from whom to whom, in O(W).
+ *  A flow moves values from rank to rank and adds them up: a value is what a rank has of the shard, at first
+ *  its own contribution. A flow knows no sizes, types or codecs; "plain" is one form of many. Derived from a
+ *  flow are - what an operation costs (cost.h): bytes, messages, hops and computations; - a rank's program
+ *  (ops.h): its sends, receives and sums. Both take a topology alone, no communicator. Each walks the flows
+ *  of all owners once: of a world of W ranks that is O(W^2) time, but only the rank's own steps are kept. Who
+ *  wants all ranks walks each owner's flow once himself: it has every move of that shard, from whom to whom,
+ *  in O(W).
  *
  *  Hops: what has a higher number comes later, and a value is moved on in a later hop than it came in, or in
  *  the same. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
@@ -17,7 +16,7 @@
 
 TW_C_BEGIN
 
-/** The index of the operation that makes it; below 0: a rank's own contribution. */
+/** The index of the operation that makes the value; below 0: a rank's own contribution. */
 typedef int tw_value_t;
 
 static inline tw_value_t tw_flow_own(int rank)
@@ -26,21 +25,21 @@ static inline tw_value_t tw_flow_own(int rank)
 }
 
 typedef struct tw_flow_op {
-    int is_sum; /**< 0: a move, of one input */
+    int is_sum; /**< 0: it is a move, with one input */
     int hop;
-    int at; /**< the rank that has the value then */
+    int at; /**< the rank that has the value afterwards */
     int first_input, n_inputs;
 } tw_flow_op_t;
 
-/** Zeroed but for the topology: an empty one. */
+/** Zeroed except the topology, it is an empty flow. */
 typedef struct tw_flow {
     const tw_topo_t *topo;
     tw_flow_op_t *ops;
     tw_value_t *inputs;
     int n_ops, n_inputs;
     size_t max_ops, max_inputs;
-    int hop;            /**< of what is emitted next */
-    tw_status_t status; /**< TW_ERR_NO_MEMORY (not logged) sticks; values are then of no meaning */
+    int hop;            /**< hop of the operations that are emitted next */
+    tw_status_t status; /**< TW_ERR_NO_MEMORY (not logged) sticks; values have no meaning then */
 } tw_flow_t;
 
 void tw_flow_cleanup(tw_flow_t *flow);
@@ -53,10 +52,9 @@ static inline int tw_flow_rank(const tw_flow_t *flow, tw_value_t value)
     return value < 0 ? -1 - value : flow->ops[value].at;
 }
 
-/** The value, at another rank; where it is there already, it is nothing. */
+/** Move a value to another rank; if it is there already, nothing is emitted. */
 tw_value_t tw_flow_move(tw_flow_t *flow, tw_value_t value, int to);
-/** A sum at a rank that is begun, then gets its inputs in order, each moved there. A sum of sums has those
- *  first. */
+/** Emit a sum at a rank, with inputs in order, each moved there. Inputs that are sums come first. */
 tw_value_t tw_flow_sum(tw_flow_t *flow, int at, const tw_value_t *inputs, int n_inputs);
 
 /** Smallest k with 2^k >= n. */
@@ -67,22 +65,23 @@ typedef tw_value_t (*tw_flow_reduce_t)(tw_flow_t *flow, int owner);
 /** Spread the value `from`, which `owner` has, to all others. */
 typedef void (*tw_flow_spread_t)(tw_flow_t *flow, int owner, tw_value_t from);
 
-/** A partial sum travels along the ring, and each rank adds its own. */
+/** A partial sum travels along the ring; each rank adds its contribution. */
 tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner);
-/** Straight to the owner, who adds up in rank order. */
+/** Contributions go straight to the owner, which adds them up in rank order. */
 tw_value_t tw_flow_reduce_direct(tw_flow_t *flow, int owner);
-/** From node to node; on each, its ranks' contributions and what came are added up by one of them. */
+/** Sums go from node to node; on each, one of its ranks adds up the node's contributions and what came. */
 tw_value_t tw_flow_reduce_hierarchical(tw_flow_t *flow, int owner);
-/** In each node by one of its ranks, then by the owner in node order; where that is the same, once. */
+/** One rank of each node adds up first, then the owner does in node order; if that is the same, in one
+ *  step. */
 tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner);
 /** Recursive halving. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner);
 
 void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from);
 void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from);
-/** From node to node by way of one rank each, who gives it to the others of its node. */
+/** From node to node, by one rank of each, which gives it to the others of its node. */
 void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from);
-/** To one rank of every node at once, who gives it to the others of its node. */
+/** To one rank of every node at once, which gives it to the others of its node. */
 void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from);
 /** Recursive doubling. */
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);
@@ -91,7 +90,7 @@ void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
 
 /* ---- trees of nodes (tree.c) --------------------------------------------------------------------------- */
 
-/** 1: the rank is of the root's node. */
+/** Returns 1 if the rank is on the root's node. */
 int tw_flow_owns_binomial(const tw_topo_t *topo, int rank);
 int tw_flow_owns_double(const tw_topo_t *topo, int rank);
 
@@ -105,7 +104,7 @@ void tw_flow_spread_double(tw_flow_t *flow, int owner, tw_value_t from);
 
 #define TW_TORUS_DIMS 3
 
-/** The lengths of n_dims (2 or 3) dimensions, and of 1 of those beyond. */
+/** The lengths of n_dims (2 or 3) dimensions; those beyond get length 1. */
 void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIMS]);
 
 tw_value_t tw_flow_reduce_torus2(tw_flow_t *flow, int owner);

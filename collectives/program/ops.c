@@ -1,5 +1,5 @@
-/** From flows to ops: each owner's flow is walked once, and what this rank does of it becomes ops, in
- *  forms; then those of a hop are put together. */
+/** Derives ops from flows: each owner's flow is walked once, and what this rank does in it becomes ops, with
+ *  their forms; then those of each hop are put together. */
 #include "collectives/program/ops.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 typedef struct value {
     int cell;
     tw_form_t form;
-    int is_early; /**< it is made before its hop begins, as far as other hops go */
+    int is_early; /**< 1: it is made before its hop begins, as far as other hops are concerned */
 } value_t;
 
 /** What every rank computes alike about one operation of a flow. */
@@ -27,21 +27,21 @@ typedef struct step {
     int peer;   /**< of a move */
     int is_sum; /**< a move: of a sum; 0: of one rank's contribution */
     const tw_value_t *inputs;
-    int n_inputs, n_partial; /**< so many are sums that have travelled */
-    int is_last;             /**< a sum that is the result */
+    int n_inputs, n_partial; /**< how many inputs; how many of them are sums that have travelled */
+    int is_last;             /**< 1: the sum is the result */
 } step_t;
 
 typedef struct maker {
     const tw_ops_params_t *params;
     tw_ops_t *ops;
-    tw_flow_t flow;  /**< of one owner after the other */
-    value_t *values; /**< [max_values] by the flow's operations; only of those that are made here */
-    note_t *notes;   /**< [max_notes] likewise, of all */
+    tw_flow_t flow;  /**< of one owner after another */
+    value_t *values; /**< [max_values], by the flow's operations; only those that are made here are set */
+    note_t *notes;   /**< [max_notes] likewise, all are set */
     size_t max_values, max_notes;
-    value_t result;    /**< of the own shard: what is spread */
-    int n_ticks;       /**< of the phase, of all owners */
-    int first_tick;    /**< of the phase */
-    int hop, is_early; /**< of what is emitted */
+    value_t result;    /**< of the own shard: the value to spread */
+    int n_ticks;       /**< of this phase, for all owners */
+    int first_tick;    /**< of this phase */
+    int hop, is_early; /**< for what is emitted next */
     int is_spread;
     tw_status_t status;
 } maker_t;
@@ -101,7 +101,7 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
     return to;
 }
 
-/** The sum of values in one form, which are in m->ops->inputs behind the others. */
+/** Emit the sum of values in one form, which are the last of m->ops->inputs. */
 static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, tw_seed_t seed)
 {
     emit(m, &(tw_op_t){.kind = TW_OP_SUM,
@@ -177,13 +177,13 @@ static value_t ops_receive(maker_t *m, const step_t *step)
                        .to = to.cell});
     if (m->is_spread && !is_straight) {
         deliver(m, step->owner, to);
-    } else if (form == TW_FORM_PACKED) { /* sums see it as it is */
+    } else if (form == TW_FORM_PACKED) { /* sums need it plain */
         to = convert_to(m, step->owner, to, TW_FORM_PLAIN, step->tick + 1);
     }
     return to;
 }
 
-/** From op `first` on, by hop, early ones first; else they keep their order. */
+/** Sort the ops from `first` on by hop, early ones first; otherwise they keep their order. */
 static tw_status_t end_phase(maker_t *m, int first, int n_hops)
 {
     tw_ops_t *ops = m->ops;
@@ -212,7 +212,7 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
     return m->status;
 }
 
-/** What goes to each rank, and what comes from it; the own one is copied. */
+/** Emit what goes to each rank, and what comes from it; the own part is copied. */
 static tw_status_t ops_exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
@@ -229,7 +229,7 @@ static tw_status_t ops_exchange(maker_t *m)
             send_value(m, &step, value);
         }
     }
-    m->hop = m->params->stages == TW_STAGE_SENT; /* nothing is written before all is put aside */
+    m->hop = m->params->stages == TW_STAGE_SENT; /* nothing is written before everything was put aside */
     deliver(m, world + rank, own);
     if (m->status == TW_OK) {
         m->ops->ops[m->ops->n_ops - 1].from_owner = rank;
@@ -251,7 +251,7 @@ static void take_inputs(maker_t *m, const step_t *step, tw_form_t form)
     }
 }
 
-/** The result: in the tensors, or in the form in which it is spread, or both. */
+/** Emit the last sum: into the tensors, in the form in which it is spread, or both. */
 static void add_last(maker_t *m, const step_t *step, tw_form_t in)
 {
     const tw_ops_params_t *params = m->params;
@@ -270,14 +270,14 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
     m->result = is_straight ? dst : new_cell(m, step->owner, form);
     if (form == TW_FORM_PACKED || (form == TW_FORM_CODEC && params->rounds_sums)) {
-        emit_sum(m, &last, in, dst, TW_SEED_OP); /* what the others of a reduce-scatter would encode */
+        emit_sum(m, &last, in, dst, TW_SEED_OP); /* which the other ranks of a reduce-scatter would encode */
         ops_convert(m, step->owner, dst, m->result, TW_SEED_OP, step->tick);
     } else {
         emit_sum(m, &last, in, m->result, TW_SEED_OP);
     }
 }
 
-/** A single contribution that is quantized is not a sum. Returns what has been made; the result is
+/** Emit a sum; a single quantized contribution needs none. Returns the value that was made; the result is
  *  m->result. */
 static value_t add_up(maker_t *m, const step_t *step)
 {
@@ -300,7 +300,7 @@ static value_t add_up(maker_t *m, const step_t *step)
     value_t sum = new_cell(m, step->owner, is_blocks ? TW_FORM_CODEC : TW_FORM_PLAIN);
     if (step->n_inputs > 1) {
         take_inputs(m, step, in);
-    } else { /* multiplied, if at all */
+    } else { /* only multiplied, if at all */
         m->ops->inputs[m->ops->n_inputs] = input_of(m, step, 0).cell;
     }
     emit_sum(m, step, in, sum, TW_SEED_NODE);
@@ -309,7 +309,7 @@ static value_t add_up(maker_t *m, const step_t *step)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Is all that an operation needs there before its hop begins? */
+/** Whether all that an operation needs is there before its hop begins. */
 static int is_early(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
@@ -320,8 +320,8 @@ static int is_early(const maker_t *m, const tw_flow_op_t *op)
     return early;
 }
 
-/** A move is in the tick after its input was made, or has come; a sum in the first one that has all of its
- *  inputs. */
+/** Note an operation's tick: a move is in the tick after its input was made or has come; a sum in the first
+ *  one that has all inputs. */
 static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
@@ -336,7 +336,7 @@ static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
     return note;
 }
 
-/** Operation i of an owner's flow. */
+/** Take operation i of an owner's flow. */
 static void take_op(maker_t *m, int owner, int i, int is_last)
 {
     const tw_flow_op_t *op = &m->flow.ops[i];
@@ -386,8 +386,8 @@ static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_ho
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
 
-/** The own shard as it is spread. What lost something on the way is decoded here, too: everybody has the same
- *  bits. */
+/** Begin to spread the own shard. If it lost something on the way it is decoded here, too, so that all ranks
+ *  have the same bits. */
 static void begin_spread(maker_t *m)
 {
     const tw_ops_params_t *params = m->params;
@@ -401,7 +401,7 @@ static void begin_spread(maker_t *m)
         m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
         if (!loses && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
-            m->result = params->flows->merges ? dst : m->result; /* where it is beside the others */
+            m->result = params->flows->merges ? dst : m->result; /* its place beside the others */
         }
     }
     if (loses || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {
@@ -409,8 +409,8 @@ static void begin_spread(maker_t *m)
     }
 }
 
-/** The owners of the next node come first, those of the own one last; or all in order. In rows, as the shards
- *  are in the tensors, from the own one on. */
+/** Make a phase. The owners of the next node come first, those of the own one last; or all come in order. In
+ *  rows they come as the shards are in the tensors, from the own one on. */
 static tw_status_t make_phase(maker_t *m, int is_spread)
 {
     const tw_topo_t *topo = m->params->topo;

@@ -1,7 +1,7 @@
-/** A rank's program: what it does in the flows of all owners, in the order in which it does it, as ops, for
- *  chunks that are encoded alike: what is converted, added up, sent and received, and from where to where.
- *  It is made of the topology alone and kept: an operation of any size runs it for each chunk of the
- *  shards. The host makes tasks of it (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
+/** A rank's program: what it does in the flows of all owners, in order, as ops, for chunks that are encoded
+ *  alike: what it converts, adds up, sends and receives, and from where to where. It depends on the topology
+ *  alone and is kept: an operation of any size runs it for each chunk of the shards. The host makes tasks of
+ *  it (collectives/host.c), the GPU's planner ticks (gpu/plan.c).
  *
  *  A cell holds a chunk in one form; cells are counted for each owner. In an all-to-all there are two shards
  *  for each rank r of W: `owner` r is what goes to it, owner W + r what comes from it. */
@@ -11,11 +11,12 @@
 
 TW_C_BEGIN
 
-/** Instead of a cell: the chunk in the tensors that are read, or written (then also to be read there). */
+/** Stand for a cell: the chunk in the tensors that are read, or in those that are written (which are then
+ *  also read). */
 #define TW_CELL_SRC (-1)
 #define TW_CELL_DST (-2)
 
-/** Rounds between the hops of a chunk, in a pipeline (schedule.h). */
+/** How many rounds of a pipeline (schedule.h) lie between a chunk's hops. */
 #define TW_HOP_ROUNDS 2
 
 typedef enum tw_op_kind {
@@ -25,32 +26,32 @@ typedef enum tw_op_kind {
     TW_OP_RECV,
 } tw_op_kind_t;
 
-/** Which numbers stochastic rounding takes. */
+/** Which random numbers stochastic rounding uses. */
 typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE, TW_N_SEEDS } tw_seed_t;
 
 typedef struct tw_op {
     tw_op_kind_t kind;
-    int hop;      /**< of its phase: reducing, or spreading */
-    int is_early; /**< what it needs is there before its hop begins */
-    /** If each move takes one, and what is computed between two of them: when it is. What is sent of the own
-     *  contributions is ready in tick 0, results are there at n_ticks - 1. The same on all ranks. */
+    int hop;      /**< within its phase: reducing, or spreading */
+    int is_early; /**< 1: all that it needs is there before its hop begins */
+    /** When it is done, if each move takes a tick, and so does each computation between two moves. Sends of
+     *  own contributions are ready in tick 0, results are there at n_ticks - 1. The same on all ranks. */
     int tick;
     int owner, peer;
-    tw_form_t in, out; /**< of what is read, and made; of a message */
-    int from, to;      /**< cells; SUM: see inputs */
-    int from_owner;    /**< the cell's; not always `owner` for a CONVERT of an all-to-all */
+    tw_form_t in, out; /**< form of what is read, and of what is made; of a message */
+    int from, to;      /**< cells; of a SUM: see inputs */
+    int from_owner; /**< owner of the cell that is read; not always `owner` for a CONVERT of an all-to-all */
     int first_input, n_inputs;
-    /** SUM: the first so many inputs are sums that have travelled; if the first one is an own contribution,
-     *  all others are */
+    /** SUM: so many inputs, the first ones, are sums that have travelled; if the first one is an own
+     *  contribution, all others are */
     int n_partial;
-    int is_last;    /**< SUM: of all contributions */
-    int for_send;   /**< CONVERT: of an own contribution, to send it */
-    tw_seed_t seed; /**< of what is encoded */
+    int is_last;    /**< SUM: it is of all contributions */
+    int for_send;   /**< CONVERT: it is of an own contribution, to send it */
+    tw_seed_t seed; /**< for what is encoded */
 } tw_op_t;
 
 typedef struct tw_ops {
-    /** Those that reduce before those that spread; then by hop, early ones first; in a hop the owners of
-     *  the next node come first, those of the own one last. */
+    /** Reducing ops come before spreading ones; then in order of hops, early ones first; in a hop the owners
+     *  of the next node come first, those of the own one last. */
     tw_op_t *ops;
     int *inputs;   /**< cells */
     int *first_op; /**< [n_hops + 1] */
@@ -58,7 +59,7 @@ typedef struct tw_ops {
     int n_owners;
     int n_ops, n_inputs;
     size_t max_ops, max_inputs, max_hops;
-    int n_hops, n_reduce_hops; /**< the first so many reduce */
+    int n_hops, n_reduce_hops; /**< the first n_reduce_hops reduce */
     int n_ticks;
 } tw_ops_t;
 
@@ -71,20 +72,20 @@ typedef struct tw_ops_params {
     enum {
         TW_STAGE_NONE,
         TW_STAGE_SENT, /**< what is sent is in cells, never in the tensors */
-        TW_STAGE_ALL,  /**< and what comes, and what is added up */
+        TW_STAGE_ALL,  /**< so is what comes, and what is added up */
     } stages;
 } tw_ops_params_t;
 
-/** An algorithm's programs, as far as they have been asked for; zeroed: none yet. */
+/** The programs of an algorithm that were made so far; zeroed: none. */
 #define TW_OPS_KINDS (12 * TW_N_CODINGS)
 typedef struct tw_kept_program {
     tw_ops_t *ops[TW_OPS_KINDS];
 } tw_kept_program_t;
 
-/** To be kept: see tw_ops_get. TW_ERR_NO_MEMORY (logged). */
+/** Make a program, which tw_ops_get keeps. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_ops_create(const tw_ops_params_t *params, tw_ops_t **out);
-/** Ops, made if nobody has asked for them yet. Params of one `kept` have the same topology and flows.
- *  TW_ERR_NO_MEMORY (logged). */
+/** Get a program, which is made at its first use. All params of one `kept` must have the same topology and
+ *  flows. TW_ERR_NO_MEMORY (logged). */
 static inline tw_status_t tw_ops_get(tw_kept_program_t *kept, const tw_ops_params_t *params,
                                      const tw_ops_t **out)
 {

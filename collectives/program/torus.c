@@ -1,7 +1,7 @@
-/** All-reduces over tori: as a ring's, but along one dimension after the other, so that the hops are as many
- *  as the dimensions' lengths add up to, not their product.
+/** All-reduces over tori: like a ring's, but along one dimension after the other, so that the number of hops
+ *  is the sum of the dimensions' lengths, not their product.
  *
- *  The ring's places (topology.h) are a box of d0 x d1 (x d2) ranks, the first dimension the quickest. A
+ *  The ring's places (topology.h) form a box of d0 x d1 (x d2) ranks, the first dimension varying fastest. A
  *  shard is added up along d0 to the rank of that row that has the owner's place in it, then these sums along
  *  d1, then along d2; it is spread the other way round. A sum is rounded to the tensor's type on each hop,
  *  and all ranks get the owner's bits.
@@ -74,15 +74,15 @@ static int stride_of(const torus_t *torus, int dim)
     return stride;
 }
 
-/** The place that is `distance` further on along a dimension, round its end. */
+/** The place that is `distance` further along a dimension, wrapping round its end. */
 static int place_behind(const torus_t *torus, int place, int dim, int distance)
 {
     int stride = stride_of(torus, dim), length = torus->dims[dim], at = place / stride % length;
     return place + ((at + distance) % length - at) * stride;
 }
 
-/** 1: the place differs from the owner's in dimensions from `dim` on alone: what belongs to it is there once
- *  the dimensions before have been added up. */
+/** Returns 1 if the place differs from the owner's only in dimensions from `dim` on: what belongs to it is
+ *  there once the dimensions before have been added up. */
 static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 {
     return place % stride_of(torus, dim) == owner_place % stride_of(torus, dim);
@@ -90,8 +90,8 @@ static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** values: [world] by place. Along the dimension, from the one behind the owner's place round to it; hop: its
- *  first. */
+/** Add up along a dimension, from the place behind the owner's round to it. values: [world], by place; hop:
+ *  the first one. */
 static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim, int hop, tw_value_t *values)
 {
     int length = torus->dims[dim];
@@ -112,7 +112,7 @@ static tw_value_t torus_reduce(tw_flow_t *flow, int owner, int n_dims)
     int at = topo->position[owner], hop = 0;
     tw_value_t values[topo->world];
     flow->hop = 0;
-    for (int place = 0; place < topo->world; place++) { /* sums, as those that travel */
+    for (int place = 0; place < topo->world; place++) { /* as sums, like those that travel */
         int first = place_behind(&torus, at, 0, 1), is_first = (place - first) % torus.dims[0] == 0;
         tw_value_t own = tw_flow_own(topo->ring[place]);
         values[place] = is_first ? tw_flow_sum(flow, topo->ring[place], &own, 1) : own;

@@ -1,13 +1,13 @@
-/** From flows to traffic. */
+/** Derives traffic from flows. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "collectives/program/cost.h"
 
-/** A value at one point of its way: how it got there, and in which form it is. */
+/** A value at one point of its way: how it got there, and its form. */
 typedef struct point {
     tw_form_t form;
-    int inter, node; /**< moves so far, between nodes and in nodes */
+    int inter, node; /**< moves so far, between nodes and inside nodes */
     int spread;      /**< moves since it began to spread */
     tw_work_count_t work;
 } point_t;
@@ -15,13 +15,13 @@ typedef struct point {
 typedef struct rank_count {
     int inter_moves[TW_FORM_COUNT], node_moves[TW_FORM_COUNT];
     int inter_row[TW_TRAFFIC_HOPS], node_row[TW_TRAFFIC_HOPS];
-    int arrivals; /**< encoded shards that come to stay */
+    int arrivals; /**< encoded shards that come and stay */
     tw_work_count_t work;
 } rank_count_t;
 
 typedef struct node_count {
     double in[TW_FORM_COUNT], out[TW_FORM_COUNT], inside[TW_FORM_COUNT];
-    int source; /**< a node, + 1, that something has come from */
+    int source; /**< number of a node, + 1, from which something has come */
 } node_count_t;
 
 typedef struct reader {
@@ -31,10 +31,10 @@ typedef struct reader {
     tw_flow_t flow;
     rank_count_t *ranks; /**< [world] */
     node_count_t *nodes; /**< [n_nodes] */
-    point_t *points;     /**< [world] own contributions, then a value of each operation */
+    point_t *points;     /**< [world], own contributions, then the value of each operation */
     size_t max_points;
     point_t longest;
-    int is_spread; /**< operations from here on spread */
+    int is_spread; /**< 1: operations from here on spread */
     int n_spread;  /**< moves of the longest spread */
     tw_traffic_t *traffic;
 } reader_t;
@@ -100,8 +100,8 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
                             .is_sum = value >= 0,
                             .crosses = crosses};
     tw_form_t form = tw_form_of_move(r->flows, &move);
-    form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
-    if (r->flows->by_pair) {                              /* not what another rank gets */
+    form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* all codecs of messages count as one */
+    if (r->flows->by_pair) {                              /* each rank gets something else */
         point_of(r, value)->form = TW_FORM_PLAIN;
         point_of(r, value)->work = (tw_work_count_t){0};
     }
@@ -149,7 +149,7 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
         work->decodes[form] += op->n_inputs;
         to->work.decodes[form] += op->n_inputs;
     } else {
-        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* not through fp32 memory */
+        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* without fp32 memory */
         int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
         work->adds += adds;
         to->work.adds += adds;
@@ -165,7 +165,7 @@ static tw_status_t traffic_make_room(reader_t *r)
     return r->flow.status;
 }
 
-/** Operations from the first-th on. */
+/** Read the operations from number `first` on. */
 static void read_ops(reader_t *r, int first)
 {
     for (int i = first; i < r->flow.n_ops; i++) {
@@ -200,7 +200,7 @@ static tw_status_t read_owner(reader_t *r, int owner)
     int n_ops = r->flow.n_ops;
     r->flow.n_ops = n_reduce;
     read_ops(r, 0);
-    if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) { /* encoded all the same */
+    if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) { /* it is encoded all the same */
         traffic_encode(r, result, TW_FORM_CODEC);
         r->ranks[owner].work.decodes[TW_FORM_CODEC]++;
         r->longest = *point_of(r, result);
@@ -228,7 +228,8 @@ static void take_ints(const int *counts, int n, int *most)
     }
 }
 
-/** The busiest rank and node. What comes to stay is decoded; by the owner, too, as all have the same bits. */
+/** Find the busiest rank and node. What comes and stays is decoded, by the owner, too, as all have the same
+ *  bits. */
 static void take_busiest(const reader_t *r)
 {
     tw_traffic_t *traffic = r->traffic;

@@ -1,10 +1,10 @@
 /** All-reduces over trees of nodes: sums travel up to a root, the result travels down again, chunk after
  *  chunk, so a link carries both at once.
  *
- *  A rank of a node's is its gateway for what belongs to an owner (tw_topo_gateway): it adds up what comes
- *  from the nodes below it, the highest first, and its own node's contributions in rank order, all in fp32,
- *  rounded once, and passes that on. So a sum is rounded once on each level, and all ranks get the root's
- *  bits. The owners are the ranks of one node, or of two: of B bytes on N nodes each has an equal part.
+ *  One rank of each node is its gateway for an owner (tw_topo_gateway): it adds up what comes from the nodes
+ *  below it, the highest first, and its own node's contributions in rank order, all in fp32, rounds once, and
+ *  passes that on. So a sum is rounded once on each level, and all ranks get the root's bits. The owners are
+ *  the ranks of one node, or of two: of B bytes on N nodes each has an equal part.
  *
  *  With a rank a node, alpha a message's latency, beta a byte's time and chunks of c bytes:
  *    binomial     2 log2(N) (alpha + B beta) of one chunk; with several, at best half of that. Node 0 is the
@@ -19,13 +19,14 @@
  *  collective communication operations in MPICH", IJHPCA 19(1), 2005 (binomial). */
 #include "collectives/program/flow.h"
 
-/** A tree of nodes: [n_nodes] each. */
+/** A tree of nodes; each array is [n_nodes]. */
 typedef struct tree {
     int n_nodes, root;
-    int *parent;       /**< -1: the root's */
-    int *height;       /**< 0: a leaf */
-    int *depth;        /**< 0: the root */
-    int *child, *next; /**< the first one below it, and the next one below the same: the highest first */
+    int *parent; /**< -1 for the root */
+    int *height; /**< 0 for a leaf */
+    int *depth;  /**< 0 for the root */
+    /** the first node below it, and the next one below the same node, the highest first */
+    int *child, *next;
 } tree_t;
 
 #define TREE_INTS 5
@@ -46,8 +47,8 @@ static int largest_power(int n)
     return power;
 }
 
-/** Positions 1 to n, in order, as a binary tree whose root is the largest power of two: odd ones are leaves.
- *  What would be beyond n is left out, and its left child takes its place. */
+/** The parent in a binary tree of positions 1 to n, in order, whose root is the largest power of two, and
+ *  whose odd ones are leaves. A position beyond n is left out, and its left child takes its place. */
 static int parent_position(int position, int n)
 {
     if (position == largest_power(n)) {
@@ -60,7 +61,8 @@ static int parent_position(int position, int n)
     return position;
 }
 
-/** The two trees of a pair have positions that differ by one: who is inside one is a leaf of the other. */
+/** A node's position. The two trees of a pair differ by one, so that a node inside one of them is a leaf of
+ *  the other. */
 static int position_of(int node, int n, int second)
 {
     return (node + second) % n + 1;
@@ -104,7 +106,7 @@ static void find_places(tree_t *tree)
     }
 }
 
-/** The binomial tree of all nodes, or, of the two, the one whose root an owner's node is. */
+/** Make the binomial tree of all nodes or, of the double tree, the one whose root is an owner's node. */
 static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *memory)
 {
     int n = topo->n_nodes, second = is_double && topo->node[owner] != double_root(topo, 0);
@@ -114,7 +116,7 @@ static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *me
                    .depth = memory + 2 * n,
                    .child = memory + 3 * n,
                    .next = memory + 4 * n};
-    for (int node = 0; node < n; node++) { /* a binomial one's parent lacks the lowest bit */
+    for (int node = 0; node < n; node++) { /* a binomial parent is without the lowest bit */
         int place = is_double ? parent_position(position_of(node, n, second), n) : node;
         int parent = is_double ? node_at(place, n, second) : node - lowest_bit(node);
         tree.parent[node] = place > 0 ? parent : -1;
@@ -125,7 +127,7 @@ static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *me
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** What a node has: the sums of those below it, and its own ranks' contributions. */
+/** Sum up what a node has: the sums of those below it, and its own ranks' contributions. */
 static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, const tw_value_t *sums)
 {
     const tw_topo_t *topo = flow->topo;
@@ -156,8 +158,8 @@ static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
     return sums[tree.root];
 }
 
-/** From the gateway that has it to the nodes below, the one with the longest way on first, and to the others
- *  of its own node. */
+/** Spread from the gateway that has it to the nodes below, the one with the longest way to go first, and to
+ *  the others of its own node. */
 static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, tw_value_t *there)
 {
     const tw_topo_t *topo = flow->topo;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain pieces are cut at whole multiples */
+#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain pieces are cut at whole multiples of this */
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
@@ -25,7 +25,7 @@ static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *
     size_t b = in_blocks && inner ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
-    while (y != 0) { /* x becomes the greatest common divisor */
+    while (y != 0) { /* at the end, x is the greatest common divisor */
         size_t rest = x % y;
         x = y;
         y = rest;
@@ -43,10 +43,10 @@ typedef struct cutter {
     tw_grid_t *grid;
     const tw_coll_args_t *args;
     size_t chunk_bytes;
-    int codec;               /**< of the chunks being cut: index in the grid's codecs */
-    size_t unit, unit_bytes; /**< elements and bytes, as they travel, of the smallest cut */
-    size_t room;             /**< bytes still free in the open chunk; 0: none is open */
-    size_t *offsets;         /**< [n_segments] where each segment's next shard begins */
+    int codec;               /**< of the chunks that are being cut: index in the grid's codecs */
+    size_t unit, unit_bytes; /**< the smallest cut, in elements and in bytes as they travel */
+    size_t room;             /**< bytes left in the open chunk; 0: none is open */
+    size_t *offsets;         /**< [n_segments], where each segment's next shard begins */
 } cutter_t;
 
 static size_t bytes_of(const cutter_t *cut, size_t n_elems)
@@ -84,7 +84,7 @@ static tw_status_t add_piece(cutter_t *cut, size_t segment, size_t first, size_t
     return TW_OK;
 }
 
-/** Elements [first, first + n_elems) of a segment. */
+/** Cut elements [first, first + n_elems) of a segment. */
 static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     while (n_elems > 0) {
@@ -92,7 +92,7 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
         size_t all_bytes = bytes_of(cut, n_elems);
         if (all_bytes <= cut->room) {
             fits = n_elems;
-        } else if (fits == 0) { /* a new chunk holds at least one unit */
+        } else if (fits == 0) { /* a new chunk takes at least one unit */
             TW_TRY(open_chunk(cut));
             size_t units = cut->room / cut->unit_bytes;
             fits = (units > 0 ? units : 1) * cut->unit;
@@ -105,8 +105,8 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
     return TW_OK;
 }
 
-/** Elements that a segment has in shard `rank`; with rank >= world, those that it receives from rank -
- *  world. */
+/** Count the elements that a segment has in shard `rank`; with rank >= world, those that it receives from
+ *  rank - world. */
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
     if (rank >= world) {
@@ -156,7 +156,7 @@ static tw_status_t cut_shard(cutter_t *cut, int rank)
     return status;
 }
 
-/** The different codecs of the segments. */
+/** Find the different codecs of the segments. */
 static void find_codecs(tw_grid_t *grid, const tw_coll_args_t *args)
 {
     for (size_t s = 0; s < args->n_segments; s++) {
@@ -257,7 +257,7 @@ const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, 
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/** Where element `first` is if base_first is at base; only a number where there is no such element. */
+/** The address of element `first`, if base_first is at base; only a number if there is no such element. */
 static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
 {
     return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);

@@ -1,4 +1,4 @@
-/** A quantized operation: where its chunks are, in which forms, and what is computed on them. */
+/** A quantized operation: where its chunks are, in which forms, and the computations on them. */
 #include "collectives/quantized/operation.h"
 
 #include <math.h>
@@ -26,7 +26,8 @@ static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
     return grid->inner ? tw_codecs_get(codecs, grid->inner, &op->inner) : TW_OK;
 }
 
-/** Seeds of different contributions have nothing in common (the finalizer of splitmix64). */
+/** Mix an index into a seed, so that seeds of different contributions are unrelated (the finalizer of
+ *  splitmix64). */
 static uint64_t mix_seed(uint64_t seed, uint64_t index)
 {
     uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
@@ -49,7 +50,7 @@ uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk)
     return mix_seed(mix_seed(seed, step), chunk);
 }
 
-/** Elements that a plain sum of what is then encoded makes at a time: whole frames of the codec. */
+/** Elements that are added at a time to a plain sum which is then encoded: whole frames of the codec. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
     size_t frame = tw_quant_form(codec) == TW_QUANT_BLOCKS ? tw_quant_frame_elems(codec) : 1;
@@ -97,7 +98,7 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-/** What a chunk is quantized with in a form; NULL: it is not. */
+/** The codec that quantizes a chunk in a form; NULL: it is not quantized. */
 static tw_quant_t *qop_codec_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
 {
     int codec = op->grid->chunks[chunk].codec;
@@ -206,7 +207,7 @@ static tw_status_t run_message(tw_sched_t *sched, const void *arg)
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-/** Encoded inputs -> to. */
+/** Sum up encoded inputs, to `to`. */
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
@@ -246,7 +247,7 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
     return status;
 }
 
-/** acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
+/** Compute acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
 static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, size_t at, size_t n, float *acc)
 {
     for (int i = 0; i < work->is.n_from; i++) {
@@ -262,7 +263,7 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
     }
 }
 
-/** Inputs as they are -> to, encoded; a long piece in pieces of whole frames. */
+/** Sum up plain inputs, to `to`, and encode; a long piece is done in parts of whole frames. */
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;

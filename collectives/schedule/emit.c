@@ -1,4 +1,4 @@
-/** Emitting: tasks, their order, their memory. */
+/** Emits tasks: what they are, their order, their memory. */
 #include "collectives/schedule/schedule.h"
 
 #include <stdlib.h>
@@ -140,7 +140,7 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
     *first = links->n++;
 }
 
-/** Scratch memory that a task is the first to use. */
+/** Count scratch memory that a task is the first to use. */
 static void sched_add_bytes(tw_sched_t *sched, const tw_task_entry_t *task, size_t bytes)
 {
     sched->rounds[task->round].bytes += bytes;

@@ -4,9 +4,9 @@
 
 #include "collectives/schedule/state.h"
 
-/** To send at once saves the way there and back. Who sends more than this to each of several nodes is busy
- *  meanwhile, and what they did not ask for comes in each other's way: on 4 nodes at 1 Gb/s a reduce-scatter
- *  is 7 to 13 % faster at once up to here, and 3 to 6 % slower from twice as much on. */
+/** Sending at once saves the round trip. A rank that sends more than this to each of several nodes is busy
+ *  meanwhile, and unrequested data of others gets in its way: on 4 nodes at 1 Gb/s a reduce-scatter is 7 to
+ *  13 % faster if sent at once up to this size, and 3 to 6 % slower from twice as much on. */
 #define AT_ONCE_BYTES ((size_t)256 << 10)
 
 static void sched_push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
@@ -29,7 +29,7 @@ static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
     return task;
 }
 
-/** Queue a computation that waits for no other task any more. */
+/** Queue a computation that no longer waits for other tasks. */
 static void make_ready(tw_sched_t *sched, tw_task_t index)
 {
     const tw_task_entry_t *task = &sched->tasks[index];
@@ -40,7 +40,7 @@ static void make_ready(tw_sched_t *sched, tw_task_t index)
     }
 }
 
-/** Begin the rounds that there is memory for. */
+/** Begin the rounds for which there is memory. */
 static void begin_rounds(tw_sched_t *sched, int *moved)
 {
     while (sched->n_begun < sched->n_rounds) {
@@ -104,7 +104,7 @@ static void put_buffer(tw_sched_t *sched, tw_sched_buffer_entry_t *buffer)
     buffer->memory = NULL;
 }
 
-/** The task has ended: give back what it was the last to use, and release who waits for it. */
+/** End a task: give back the memory that it was the last to use, and release the tasks that wait for it. */
 static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
 {
     sched->n_ended++;
@@ -158,7 +158,7 @@ void tw_sched_destroy(tw_sched_t *sched)
     }
 }
 
-/** The memory that a message travels from or to: the span itself, or a packed copy of it. */
+/** Get the memory that a message is sent from or received into: the span itself, or a packed copy of it. */
 static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char **memory)
 {
     const tw_span_t *span = &task->span;
@@ -206,7 +206,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     return tw_transport_message_send(env->transport, &message, &task->request);
 }
 
-/** A message of another size is the other rank's idea of another operation. */
+/** Explain a failed message: another size means that the other rank is in another operation. */
 static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t *task, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {
@@ -218,7 +218,7 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
                    sched->env.rank, task->lane - sched->env.world, tw_span_bytes(&task->span));
 }
 
-/** Has the oldest message in flight ended? */
+/** Test whether the oldest message in flight has ended. */
 static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 {
     tw_task_entry_t *task = &sched->tasks[lane->oldest];
@@ -246,7 +246,7 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
     return TW_OK;
 }
 
-/** End what has ended, start what may start. */
+/** End messages that are done, and start those that may start. */
 static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
 {
     tw_status_t status = TW_OK;
@@ -277,8 +277,8 @@ static tw_status_t run_status(const tw_sched_t *sched)
     return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** A computation is urgent if a message, or an urgent computation, waits for it. Successors come later in
- *  program order. */
+/** Mark urgent computations: those for which a message, or an urgent computation, waits. Successors come
+ *  later in program order. */
 static void mark_urgent(tw_sched_t *sched)
 {
     for (int i = sched->n_tasks - 1; i >= 0; i--) {

@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 
-#define CLASSES_PER_OCTAVE 4 /* at most a quarter of a buffer is wasted */
+#define CLASSES_PER_OCTAVE 4 /* so at most a quarter of a buffer is wasted */
 #define MIN_SHIFT 10
 #define N_CLASSES ((64 - MIN_SHIFT) * CLASSES_PER_OCTAVE)
 
-/* A free buffer holds the link to the next one. */
+/* A free buffer, which itself holds the link to the next one. */
 typedef struct tw_scratch_free {
     struct tw_scratch_free *next;
 } tw_scratch_free_t;
@@ -14,14 +14,14 @@ typedef struct tw_scratch_free {
 struct tw_scratch {
     tw_scratch_free_t *free_list[N_CLASSES];
     size_t limit_bytes;
-    size_t kept_bytes; /* in the free lists */
-    size_t held_bytes; /* those, and what is handed out */
+    size_t kept_bytes; /* bytes in the free lists */
+    size_t held_bytes; /* the same, and bytes that are handed out */
     size_t peak_bytes;
     size_t reserved_bytes;
     TAILQ_HEAD(, tw_scratch_user) users;
 };
 
-/** The class of `bytes`, and the size of its buffers. */
+/** Find the size class of `bytes`, and the size of its buffers. */
 static int class_of(size_t bytes, size_t *class_bytes)
 {
     size_t least = bytes >> MIN_SHIFT > 0 ? bytes : (size_t)1 << MIN_SHIFT;

@@ -1,7 +1,7 @@
 /** Scratch memory of a communicator: buffers are handed out by size class and kept for the next operation.
  *
- *  It has a limit. Who wants memory reserves it first, and asks again later when there is no room; the oldest
- *  user gets what it says it cannot do without, so that somebody always goes on. */
+ *  It has a limit. A user reserves memory first, and asks again later if there is no room; the oldest user
+ *  gets what it cannot do without, so that one can always proceed. */
 #pragma once
 
 #include <sys/queue.h>
@@ -12,34 +12,35 @@ TW_C_BEGIN
 
 typedef struct tw_scratch tw_scratch_t;
 
-/** One that reserves memory, such as a schedule. The caller's storage, zeroed at first. */
+/** A user that reserves memory, such as a schedule. It is in the caller's storage, zeroed at first. */
 typedef struct tw_scratch_user {
     TAILQ_ENTRY(tw_scratch_user) link;
     size_t reserved_bytes;
 } tw_scratch_user_t;
 
 tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out);
-/** All buffers must have been put back. Accepts NULL. */
+/** Destroy it; all buffers must have been put back. Accepts NULL. */
 void tw_scratch_destroy(tw_scratch_t *scratch);
 
-/** Join the users as the youngest; leave them, with all that is still reserved. */
+/** Join the users as the youngest; leave them, and with that all reservations. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** 1: `bytes` more are reserved; 0: that would exceed the limit, which for all but the oldest user is half.
- *  is_needed: 1: the user cannot proceed without it; the oldest user then gets it beyond the limit, too. */
+/** Reserve memory. Returns 1: `bytes` more are reserved; 0: that would exceed the limit, which for all but
+ *  the oldest user is half. is_needed: 1: the user cannot proceed without it; the oldest user then gets it
+ *  even beyond the limit. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
 /** Bytes of memory that a buffer for `bytes` takes: those of its size class. */
 size_t tw_scratch_class_bytes(size_t bytes);
 
-/** At least `bytes` of uninitialised memory, aligned to 64 bytes; NULL when out of memory. */
+/** Get at least `bytes` of uninitialised memory, aligned to 64 bytes; NULL when out of memory. */
 void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes);
 /** Give back what tw_scratch_get returned for the same `bytes`; accepts NULL. */
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes);
 /** Free the buffers that are kept for later. */
 void tw_scratch_trim(tw_scratch_t *scratch);
 
-/** Bytes handed out; handed out or kept; the most there ever were of these. */
+/** Bytes handed out; bytes handed out or kept; the most that these ever were. */
 size_t tw_scratch_used_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_held_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch);

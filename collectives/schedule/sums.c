@@ -71,7 +71,7 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 
 /* ---- sum ----------------------------------------------------------------------------------------------- */
 
-/** dst = round(factor * acc), what is finite held to `limit`. acc [n] is lost. */
+/** Compute dst = round(factor * acc), finite values within `limit`. Overwrites acc [n]. */
 static void sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
 {
     int is_limited = isfinite(limit);
@@ -90,7 +90,7 @@ typedef struct sum_args {
     tw_span_t inputs[];
 } sum_args_t;
 
-/** Address of a span's element, and how many of the next n are contiguous. */
+/** The address of a span's element, and how many of the next n are contiguous. */
 static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
 {
     size_t contiguous, unit = span.view ? 1 : args->elem_bytes;
@@ -101,7 +101,7 @@ static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, 
     return at;
 }
 
-/** acc = (is_first) or += n elements of an input. */
+/** Set acc (is_first), or add to it, n elements of an input. */
 static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, int is_first,
                              size_t elem, size_t n, float *acc)
 {
@@ -139,7 +139,8 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/** acc = the sum of n elements. With a scale: of the inputs that have none yet, then of the others. */
+/** Compute acc = the sum of n elements. With a scale, inputs that were not scaled come first, then the
+ *  others. */
 static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
                                     float *acc)
 {
@@ -168,7 +169,7 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/** The same bits in one pass, for the frequent case. */
+/** Run the frequent case of two inputs in one pass, with the same bits. */
 static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
@@ -205,7 +206,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     args->type = sum->type;
     args->n_inputs = sum->n_inputs;
     args->n_partial = sum->n_partial;
-    int at_once = sum->n_partial == 0; /* one multiplication, as in a quantized operation's plain sums */
+    int at_once = sum->n_partial == 0; /* multiply only once, as the plain sums of quantized operations do */
     args->scale = at_once ? 1.0f : sum->scale;
     args->elem_bytes = elem_bytes;
     args->n_elems = sum->to.n / (sum->to.view ? 1 : elem_bytes);

@@ -1,5 +1,5 @@
-/** A view: elements in the order in which an operation thinks of them, scattered over memory in extents.
- *  The tensors of an operation, seen shard by shard, are one view; a message is a range of it. */
+/** A view: elements in the order in which an operation numbers them, scattered over memory in extents. The
+ *  tensors of an operation, seen shard by shard, are one view; a message is a range of it. */
 #include "collectives/schedule/schedule.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
     view->extents[view->n_extents++] = (tw_view_extent_t){(char *)base, first};
 }
 
-/** The extent that holds element `first`. */
+/** Find the extent that holds element `first`. */
 static size_t find_extent(const tw_view_t *view, size_t first)
 {
     size_t low = 0, high = view->n_extents;
@@ -54,7 +54,7 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
     return contiguous == n ? at : NULL;
 }
 
-/** Between a range of the view and contiguous memory. */
+/** Copy between a range of the view and contiguous memory. */
 static void view_copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
