@@ -9,7 +9,7 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-/** A format's width; to the left: negative, as printf's `*` takes it. */
+/** Return a format's width, negative if it aligns left, as printf's `*` takes it. */
 static int width_of(const char *format)
 {
     return atoi(format + 1);

@@ -16,19 +16,19 @@ typedef enum bench_kind {
     BENCH_INT64,  /**< int64_t, uint64_t, size_t */
     BENCH_DOUBLE, /**< double; not finite: "-" in the table, null in JSON */
     BENCH_BOOL,   /**< int: "yes" or "NO" in the table */
-    BENCH_MAYBE,  /**< int: as BENCH_BOOL, below 0 not known: "-" and null */
-    BENCH_JSON    /**< struct json_t *: Jansson's, such as a list; not in the table */
+    BENCH_MAYBE,  /**< int: as BENCH_BOOL; below 0 (not known): "-" in the table, null in JSON */
+    BENCH_JSON    /**< struct json_t * of Jansson, such as a list; in JSON alone */
 } bench_kind_t;
 
 typedef struct bench_column {
-    const char *key;    /**< in JSON; NULL: not there */
-    const char *header; /**< in the table; NULL: not there */
-    /** Of a cell, as printf's: of a long long for integers, of a text for texts and bools. Its width is the
-     *  header's, too. NULL where there is no header. */
+    const char *key;    /**< key in JSON; NULL: JSON does not have the column */
+    const char *header; /**< head in the table; NULL: the table does not have the column */
+    /** printf's format of a cell: for a long long if the value is an integer, for a text if it is a text or a
+     *  bool. The header has the same width. NULL where there is no header. */
     const char *format;
     bench_kind_t kind;
-    size_t offset; /**< in the row */
-    double scale;  /**< a double is printed times this; 0: as it is. JSON has it as it is. */
+    size_t offset; /**< offset of the value in the row */
+    double scale;  /**< the table shows a double times this; 0: times 1. JSON has it unscaled. */
 } bench_column_t;
 
 /** The columns of a bench. Shared, not owned. */
@@ -47,7 +47,7 @@ void bench_table_row(const bench_table_t *table, const void *row, const char *no
 void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json);
 /** Write the row as a line of JSON; `out` NULL: TW_OK. Errors are tw_json_write_line's. */
 tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
-/** Both: print and write. */
+/** Print the row and write it as JSON. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);
 
 /* ---- a file of such lines ------------------------------------------------------------------------------ */

@@ -34,7 +34,7 @@ static int same_address(const struct sockaddr_storage *a, const struct sockaddr_
                   sizeof(struct in6_addr)) == 0;
 }
 
-/** 1 if fd is a TCP connection, to another address unless with_own. */
+/** Return 1 if fd is a connection over IP; unless with_own, only if its peer has another address. */
 static int is_connection(int fd, int with_own)
 {
     struct sockaddr_storage own, peer;
@@ -68,7 +68,7 @@ const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
 
 /* ---- routes -------------------------------------------------------------------------------------------- */
 
-/** The attribute of this type among `bytes` of them, or NULL. */
+/** Return the attribute of this type among `bytes` of attributes, or NULL. */
 static const struct rtattr *find_attribute(const struct rtattr *first, size_t bytes, int type)
 {
     for (const struct rtattr *at = first; RTA_OK(at, bytes); at = RTA_NEXT(at, bytes)) {
@@ -92,7 +92,7 @@ static void add_route(const struct nlmsghdr *message, unsigned device, char *lis
     }
 }
 
-/** One answer of the kernel; 0 after the last. */
+/** Read one answer of the kernel, and list the congestion controls in it; return 0 after the last one. */
 static int read_routes(int fd, unsigned device, char *list, size_t list_bytes)
 {
     _Alignas(struct nlmsghdr) char answer[1 << 15];

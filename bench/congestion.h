@@ -1,5 +1,4 @@
-/** Congestion control as it is in effect: what the kernel says of connections that are open, and of
- *  routes. */
+/** Reads which congestion control is in effect, from the kernel: of open connections, and of routes. */
 #pragma once
 
 #include <stddef.h>
@@ -8,13 +7,13 @@
 
 TW_C_BEGIN
 
-/** Names, "cubic" or "bbr,cubic", of the congestion control of every TCP connection that this process has
- *  open to other addresses than its own, each once, or "" where there is none. with_own: also of those to its
- *  own. Returns list, cut to list_bytes. */
+/** List the congestion control of this process's open TCP connections to other addresses than its own, each
+ *  name once, as "cubic" or "bbr,cubic"; "" if there are none. with_own: also of those to its own address.
+ *  Returns `list`, cut to list_bytes. */
 const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes);
 
-/** Names that the IPv4 routes by this interface have of their own, each once, or "": their connections have
- *  the system's. */
+/** List the congestion control that IPv4 routes by this interface set themselves, each name once; "": they
+ *  set none, and connections have the system's. */
 const char *tw_congestion_of_routes(const char *device, char *list, size_t list_bytes);
 
 /** Add `name` to a list as above unless it is there. */

@@ -1,5 +1,4 @@
-/** What one TCP stream makes of the link between two nodes of a cluster in a box, by iperf3 (Debian:
- *  iperf3). */
+/** Measures one TCP stream between two nodes of a cluster in a box with iperf3 (Debian: iperf3). */
 #pragma once
 
 #include <stdio.h>
@@ -10,7 +9,7 @@ TW_C_BEGIN
 
 /** On node 1: start a server for one client; it listens when this returns. NULL: iperf3 is not there. */
 FILE *bench_iperf_serve(void);
-/** Wait for its end, after the client's. Accepts NULL. */
+/** Wait until the server has ended, after its client. Accepts NULL. */
 void bench_iperf_end(FILE *server);
 /** On node 0: bits per second that node 1 received in two seconds; 0: not measured. */
 double bench_iperf_run(void);

@@ -1,5 +1,5 @@
-/* The least bits that tensors could take: the empirical entropy under what a code may know. It pays for no
- * tables, so on few elements it is too low. */
+/* The least bits that tensors could take: the empirical entropy given what a decoder knows already. It counts
+ * no tables, so it is too low for few elements. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -73,7 +73,7 @@ static int make_keys(const cb_tensor_t *tensor, size_t number, uint32_t *keys)
     return 1;
 }
 
-/** Return the bits of an element that are not in its key. */
+/** Return how many bits of an element are not in its key. */
 static double rest_bits(tw_type_t type)
 {
     return type == TW_TYPE_FP16 ? NAN : 8.0 * (double)tw_type_bytes(type) - 9;

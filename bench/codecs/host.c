@@ -1,4 +1,4 @@
-/* Operations of block codecs beside memcpy, in one thread. */
+/* Times operations of block codecs beside memcpy, in one thread. */
 #include <string.h>
 
 #include "bench/codecs/rig.h"
@@ -12,7 +12,7 @@ static tw_status_t host_copy_in(void *dst, const void *src, size_t bytes)
     return TW_OK;
 }
 
-/** Copy so that as many bytes are read and written as by the operation. */
+/** Copy as many bytes as the operation reads and writes. */
 static void host_copy(const cb_rig_t *rig, uint8_t *to)
 {
     memcpy(to, rig->arena, (size_t)rig->at.moved / 2);

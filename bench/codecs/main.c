@@ -1,4 +1,4 @@
-/* The program: every source, every codec on it, a line each. */
+/* The program: it runs every codec on every source and prints a line for each. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static const bench_column_t columns[] = {
 
 static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
-/* What is being measured, and where lines go besides the terminal. */
+/* What is measured, and where lines go besides the terminal. */
 typedef struct bench {
     const cb_options_t *options;
     FILE *json; /* NULL: nowhere */
@@ -62,7 +62,7 @@ static tw_status_t codecs_report(const bench_t *bench, const cb_row_t *row)
     return bench_table_report(&table, &full, NULL, bench->json);
 }
 
-/** List the backends that are asked for; NULL: the best. */
+/** List the backends that are asked for; NULL stands for the best one. */
 static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec, const char **names)
 {
     names[0] = bench->options->backend;
@@ -77,7 +77,7 @@ static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec,
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-/** Encode and decode a set, and report a line of each. */
+/** Encode and decode a set, and report a line for encoding and one for decoding. */
 static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                             const cb_row_t *asked)
 {
@@ -133,7 +133,8 @@ static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
     return takes;
 }
 
-/** What needs old values has them as one context, or as two where still older ones are known. */
+/** Run every codec on the set. Codecs that need old values run with one context, and with two where still
+ *  older values are known. */
 static tw_status_t run_set(const bench_t *bench, const cb_set_t *set)
 {
     const cb_options_t *options = bench->options;

@@ -55,7 +55,7 @@ static int begins_codec(const char *text)
     return 0;
 }
 
-/** A comma parts codecs as well as a codec's options; no option begins like a codec. */
+/** Parse a list of codecs. Commas also part a codec's options, but no option begins with a codec's name. */
 static void take_codecs(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
     cb_options_t *options = ctx;
@@ -262,7 +262,7 @@ static void add_all_codecs(cb_options_t *options)
     add_codec(NULL, &flag_list[0], options, "int4:hadamard");
 }
 
-/** What a program of this name measures where nothing is said. */
+/** Set what a program of this name measures by default. */
 static void preset(const char *name, cb_options_t *options)
 {
     static const struct {

@@ -23,41 +23,42 @@ int cb_op_takes(int op, const tw_quant_codec_t *codec);
 
 typedef struct cb_case {
     int op;
-    tw_quant_codec_t codec; /**< of the inputs, if the operation has encoded ones */
-    tw_quant_codec_t out;   /**< reduce_encode: of its output */
+    tw_quant_codec_t codec; /**< codec of the inputs, if they are encoded */
+    tw_quant_codec_t out;   /**< codec of reduce_encode's output */
     tw_type_t type;
     size_t n_elems, n_segments;
-    size_t n_inputs; /**< of reductions */
-    double seconds;  /**< to measure for */
+    size_t n_inputs; /**< inputs of a reduction */
+    double seconds;  /**< time to spend on measuring */
 } cb_case_t;
 
 size_t cb_case_bytes(const cb_case_t *c);
 
 /** Times are medians of one operation. */
 typedef struct cb_result {
-    double moved_bytes; /**< that the operation has to read and write */
+    double moved_bytes; /**< bytes that the operation has to read and write */
     double op_sec;
-    double copy_sec; /**< of a copy that reads and writes as many */
+    double copy_sec; /**< time of a copy that moves as many bytes */
 } cb_result_t;
 
-/** Measure in one thread, of which the processor time counts, so many times in a row. *backend: NULL: the
- *  best; the name of the one that was used comes back. */
+/** Measure in one thread, by its processor time, `repeats` times in a row. *backend is the backend to use,
+ *  NULL for the best; it returns the name of the one used. */
 tw_status_t cb_host_measure(const cb_case_t *c, size_t repeats, const char **backend, cb_result_t *result);
-/** Measure graphs that run it many times, on data that is not in the cache, on the current GPU.
+/** Measure on the current GPU: graphs run the operation many times, on data that is not in the cache.
  *  TW_ERR_UNSUPPORTED (logged): this was built without CUDA. */
 tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result);
 
 /* ---- private to rig.c, host.c and gpu.c ---------------------------------------------------------------- */
 
-/** Offsets in a set of buffers; what an operation does not need is empty. */
+/** Byte offsets of the buffers in a set; a buffer that the operation does not need is empty. */
 typedef struct cb_layout {
     size_t plain, target, master, m, v, inputs, output, bytes;
-    size_t segment_elems, segment_in, segment_out; /**< of all segments but the last, encoded in bytes */
-    size_t input_stride;                           /**< bytes from one input of a reduction to the next */
-    double moved;                                  /**< bytes that the operation has to read and write */
+    /** of each segment but the last; in and out: encoded bytes */
+    size_t segment_elems, segment_in, segment_out;
+    size_t input_stride; /**< bytes from one input of a reduction to the next */
+    double moved;        /**< bytes that the operation has to read and write */
 } cb_layout_t;
 
-/** How a memory is filled. */
+/** A kind of memory, and how it is filled. */
 typedef struct cb_memory {
     tw_mem_t mem;
     const char *backend; /**< NULL: the best */
@@ -79,11 +80,11 @@ typedef struct cb_rig {
     const void **srcs; /**< [n_segments][n_inputs] */
 } cb_rig_t;
 
-/** Contexts and layout; then the caller sets n_sets, arena and stream, and fills it. Errors are logged, and
- *  followed by cb_rig_cleanup. */
+/** Make codec contexts and the layout. Then the caller sets n_sets, arena and stream, and calls cb_rig_fill.
+ *  Errors are logged; the caller calls cb_rig_cleanup after them, too. */
 tw_status_t cb_rig_init(cb_rig_t *rig, const cb_case_t *c, const cb_memory_t *memory);
 tw_status_t cb_rig_fill(const cb_rig_t *rig);
-/** Run, or on a GPU enqueue, the operation on one set of buffers. */
+/** Run the operation on one set of buffers; on a GPU: enqueue it. */
 tw_status_t cb_rig_run(cb_rig_t *rig, size_t set);
 void cb_rig_cleanup(cb_rig_t *rig);
 

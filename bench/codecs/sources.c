@@ -50,7 +50,7 @@ static tw_status_t make_heavy_tailed(const cb_options_t *options, cb_set_t *sets
 
 /* ---- weights of three steps in a row ------------------------------------------------------------------- */
 
-#define MADE_STEPS 12 /* the moments settle in them */
+#define MADE_STEPS 12 /* enough steps for AdamW's moments to settle */
 #define SIGMA 0.02f
 #define BETA1 0.9f
 #define BETA2 0.95f
@@ -83,7 +83,7 @@ static void make_weight(float lr, uint64_t *random, float last[3])
     }
 }
 
-/** Read a file of raw bf16. *n: how many it must have; 0: any number, which is put there. */
+/** Read a file of raw bf16. *n is how many values it must have; 0: any number, and *n is set to it. */
 static tw_status_t read_raw(const char *path, void **values, size_t *n)
 {
     FILE *file = fopen(path, "rbe");

@@ -17,7 +17,7 @@
 #define BETA2 0.95f
 #define DECAY 0.1f
 
-/* The whole of training: all tensors one after the other in each array. */
+/* State of the training; each array holds all tensors one after the other. */
 typedef struct {
     tw_data_t *data;
     tw_model_t *model;
@@ -26,7 +26,7 @@ typedef struct {
     float *master, *m, *v, *grads, *sums; /* [n_params] */
     uint16_t *weights;
     uint8_t *saved[LAYERS + 1];
-    float *x[LAYERS + 1]; /* what unit u - 1 made */
+    float *x[LAYERS + 1]; /* [u]: input of unit u, made by unit u - 1 */
     const void **weight_ptrs;
     float **grad_ptrs;
     int32_t tokens[BATCH * SEQUENCE], targets[BATCH * SEQUENCE];

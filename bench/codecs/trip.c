@@ -1,4 +1,4 @@
-/* A set of tensors there and back, in one thread. */
+/* Encodes and decodes a set of tensors, in one thread. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +26,15 @@ typedef struct message {
 typedef struct trip {
     const cb_set_t *set;
     tw_quant_codec_t codec;
-    tw_quant_t *blocks; /* one of these three is the codec, the others are NULL */
+    tw_quant_t *blocks; /* one of these three is set: the codec's context */
     tw_quant_messages_t *coder;
     tw_quant_delta_t *delta;
     segment_t *segments;
     message_t *messages;
     size_t n_segments, n_messages, message_bytes;
-    uint8_t *encoded, *decoded, *states; /* encoded: room for the largest message */
+    uint8_t *encoded, *decoded, *states; /* encoded has room for the largest message */
     size_t room;
-    void *list; /* [n_segments] as the codec takes them */
+    void *list; /* [n_segments] segments in the codec's own type */
     double samples[3][MAX_SAMPLES];
 } trip_t;
 
@@ -62,7 +62,7 @@ static tw_status_t trip_open(trip_t *trip, cb_row_t *row)
     }
 }
 
-/** Return the most bytes that a message takes. Blocks begin anew in each segment. */
+/** Return how many bytes a message takes at most. Blocks begin anew in each segment. */
 static size_t trip_bound(const trip_t *trip, const message_t *message)
 {
     size_t bytes = 0;
@@ -154,7 +154,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
 /** Make a message of tensors of one type that follow each other, or of each chunk of a tensor. */
 static void trip_make_messages(trip_t *trip, size_t chunk_elems)
 {
-    size_t done = 0; /* of 4 bytes: types may follow one another */
+    size_t done = 0; /* elements placed so far, 4 bytes each whatever their type */
     for (size_t t = 0; t < trip->set->n_tensors; t++) {
         const cb_tensor_t *tensor = &trip->set->tensors[t];
         size_t step = chunk_elems ? chunk_elems : tensor->n_elems;
@@ -182,8 +182,8 @@ static size_t segment_bytes(const message_t *message, size_t s)
     return message->segments[s].n_elems * tw_type_bytes(message->type);
 }
 
-/** Fill the receiver's tensors: with old values if the codec needs them; else with the new ones (others:
- *  1), or zeros. */
+/** Fill the receiver's tensors: with old values if the codec needs them; else with the new values if `others`
+ *  is 1, with zeros if it is 0. */
 static void trip_begin(const trip_t *trip, int others)
 {
     for (size_t m = 0; m < trip->n_messages; m++) {
@@ -203,7 +203,7 @@ static void trip_begin(const trip_t *trip, int others)
 
 /* ---- samples ------------------------------------------------------------------------------------------- */
 
-/** Set the state to what the step before left at both ends. */
+/** Set the delta's state to what the previous step left. */
 static void restore_state(const message_t *message)
 {
     for (size_t s = 0; s < message->n && message->segments[s].state; s++) {
@@ -211,7 +211,7 @@ static void restore_state(const message_t *message)
     }
 }
 
-/** Encode the change before this one, for the state that it leaves. */
+/** Encode the previous step's change: this makes the state that it leaves. */
 static tw_status_t trip_make_states(trip_t *trip)
 {
     for (size_t s = 0; s < trip->n_segments && trip->states; s++) {
@@ -266,7 +266,7 @@ static void add_errors(const segment_t *segment, tw_type_t type, double *squares
     }
 }
 
-/** Return the error's 2-norm by that of the values. *is_same: 1 if every bit came back. */
+/** Return the 2-norm of the error, divided by that of the values. *is_same: 1 if every bit came back. */
 static double trip_error(const trip_t *trip, int *is_same)
 {
     double squares = 0, errors = 0;
@@ -309,7 +309,7 @@ static tw_status_t trip_alloc(trip_t *trip, const cb_row_t *row)
     size_t n = trip_count_segments(trip->set, row->chunk_elems);
     trip->segments = calloc(n, sizeof(*trip->segments));
     trip->messages = calloc(n, sizeof(*trip->messages));
-    trip->list = calloc(n, sizeof(tw_quant_segment_t)); /* the largest of them */
+    trip->list = calloc(n, sizeof(tw_quant_segment_t)); /* the largest of the codecs' types */
     trip->decoded = tw_buffer_alloc_zero(trip->set->n_elems * 4);
     trip->states = row->contexts == 2 ? tw_buffer_alloc_zero(2 * trip->set->n_elems) : NULL;
     int all = trip->segments && trip->messages && trip->list && trip->decoded &&

@@ -1,8 +1,8 @@
 /** The benchmarks of the collectives: one program, four operations.
  *
  *  To be read in this order: options.c (the command line), main.c (a rank and its table), setup.c, measure.c
- *  and rows.c (one size, around run.h), data.h and check.h (input, and what must come of it), netdev.h and
- *  tcp.c (what the system counts), report.c, gpu.c. */
+ *  and rows.c (one size, around run.h), data.h and check.h (the input, and whether results are right),
+ *  netdev.h and tcp.c (what the system counts), report.c, gpu.c. */
 #pragma once
 
 #include "bench/collectives/check.h"
@@ -16,7 +16,7 @@ TW_C_BEGIN
 
 #define TW_BENCH_MAX_SIZES 64
 #define TW_BENCH_MAX_ITERS 10000
-#define TW_BENCH_SMALL_MORE 10 /**< times the iterations asked for: of small operations, at most */
+#define TW_BENCH_SMALL_MORE 10 /**< small operations run at most this many times the iterations asked for */
 #define TW_BENCH_REASON_BYTES 160
 
 /** How bytes travel between GPUs. */
@@ -31,7 +31,7 @@ typedef struct tw_bench_options {
     tw_coll_op_t op;
     int n_nodes, ranks_per_node;
     double link_bps;                  /**< rate of a node's link; 0: it is not shaped, or not known */
-    int link_given;                   /**< 1: the command line has --link */
+    int link_given;                   /**< 1: --link was given */
     size_t sizes[TW_BENCH_MAX_SIZES]; /**< bytes of the whole tensor set in its source type */
     size_t n_sizes;
     tw_quant_kind_t modes[TW_QUANT_KINDS];
@@ -43,7 +43,7 @@ typedef struct tw_bench_options {
     int iters;
     const char *tensors, *json; /**< paths; NULL: none */
     uint64_t seed;
-    int force; /**< quantize also where the cost model would not */
+    int force; /**< 1: quantize even where the cost model would not */
     int no_iperf;
     int cuda; /**< 1: tensors in GPU memory */
     tw_bench_wire_t wire;
@@ -53,20 +53,20 @@ typedef struct tw_bench_options {
  *  argv. */
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
 
-/** Row `index` of the algorithms that there are where the tensors are; NULL past the end. */
+/** Return algorithm `index` of those for the tensors' memory (host or GPU); NULL past the end. */
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index);
 
 /** One measured line: an operation at one size in one mode, as all ranks together saw it. */
 typedef struct tw_bench_row {
     tw_quant_kind_t mode;
     size_t bytes;
-    tw_coll_plan_t plan;                /**< but for its reason: */
+    tw_coll_plan_t plan;                /**< its reason is not used, but: */
     char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize; "": it did */
     int iters;
     double us_median, us_min, us_max;
     uint64_t inter_node_bytes; /**< per operation, over all nodes */
     uint64_t busiest_bytes;    /**< per operation, of the node that sends most */
-    double speedup;            /**< over plain; NaN: plain was not measured */
+    double speedup;            /**< plain's time over this one's; NaN: plain was not measured */
     double rel_rmse, max_abs_err;
     int identical;
     const char *fault; /**< NULL: ok; else what is wrong, static storage */
@@ -79,7 +79,7 @@ typedef struct tw_bench_report {
     double link_bps; /**< 0: unshaped, or not known */
     int is_box;      /**< 1: links are the cluster in a box's */
     double tcp_bps;  /**< one TCP stream through the link; 0: not measured */
-    /** control, of all ranks' connections to other nodes; "": there is none over TCP */
+    /** Congestion control of all ranks' connections to other nodes; "": none of them is TCP. */
     const char *congestion;
     const char *data; /**< description of the input */
     const char *transport;
@@ -88,7 +88,7 @@ typedef struct tw_bench_report {
 } tw_bench_report_t;
 
 void tw_bench_report_head(const tw_bench_report_t *report);
-/** A line of the table, and one of the JSON file. TW_ERR_IO if that cannot be written. */
+/** Write a line of the table and one of the JSON file. TW_ERR_IO: the file cannot be written. */
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row);
 /** Show text such as "64M int8 3/10" on a terminal, over the text shown before; NULL wipes that. */
 void tw_bench_report_progress(const char *text);
@@ -109,7 +109,7 @@ typedef struct tw_bench_rank {
     const tw_bench_options_t *options;
     tw_job_t job;
     tw_transport_t *transport;
-    tw_coll_t *coll;     /**< communicator on host memory, by which the ranks tell each other things */
+    tw_coll_t *coll;     /**< communicator on host memory, by which ranks exchange what they measured */
     tw_coll_t *measured; /**< communicator that is measured: `coll`, or one on GPU memory */
     tw_stream_t stream;  /**< stream that measured operations are enqueued on */
     tw_bench_gpu_t *gpu; /**< GPU that has the tensors; NULL: the host has them */
@@ -131,20 +131,20 @@ tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_
 /** Describe the input of this size as text, which the caller frees. NULL: out of memory. */
 char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
 
-/** Rate of one TCP stream from node 0 to node 1, measured with iperf3, on every rank; 0: not measured, as it
- *  is not installed, or there is no link. Collective. */
+/** Measure the rate of one TCP stream from node 0 to node 1 with iperf3; every rank gets it. 0: not measured,
+ *  because iperf3 is not installed or there is no link. Collective. */
 tw_status_t tw_bench_tcp_rate(tw_bench_rank_t *rank, double *bps);
 
-/** The congestion control of all ranks' TCP connections as they are now, "cubic" or "bbr,cubic"; "" without
- *  any. Collective; logs its own errors. */
+/** List the congestion control of all ranks' open TCP connections, as "cubic" or "bbr,cubic"; "" if there are
+ *  none. Collective; logs its own errors. */
 tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON_BYTES]);
 
-/** A GPU for each rank, or shared; sets rank->gpu, measured, stream, wire and is_counted. Collective.
- *  TW_ERR_UNSUPPORTED (logged) where there is none. */
+/** Give each rank a GPU, shared if there are too few; set rank->gpu, measured, stream, wire and is_counted.
+ *  Collective. TW_ERR_UNSUPPORTED (logged) where there is none. */
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
-/** To be called before the communicator is destroyed. Accepts NULL. */
+/** Call it before the communicator is destroyed. Accepts NULL. */
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);
-/** Make room for the tensors, and take the input from the host. They are borrowed until the next load. */
+/** Make room for the tensors and copy the input from the host. `host` is borrowed until the next load. */
 tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host);
 /** The tensors' segments in GPU memory; they live until the next load. */
 const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu);

@@ -1,4 +1,4 @@
-/* Reference, bounds and comparison of one shard, block by block. */
+/* Compares one shard with its reference, within the codecs' bounds, block by block. */
 #include "bench/collectives/check.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static void turn_group(double *x)
     }
 }
 
-/** The largest magnitude that the codec sees in a block: after the rotation, if there is one. */
+/** Return the largest magnitude that the codec sees in a block: after its rotation, if it has one. */
 static double amax(const block_t *block, const tw_quant_codec_t *codec, const double *x)
 {
     double most = 0;
@@ -98,7 +98,7 @@ static double amax(const block_t *block, const tw_quant_codec_t *codec, const do
     return most;
 }
 
-/** Return the largest error that encoding a block adds, when it already has an error of `error`. */
+/** Return the largest error that encoding adds to a block whose values are already off by `error`. */
 static double hop_error(const block_t *block, const tw_quant_codec_t *codec, const double *x, double error)
 {
     double grown = codec->hadamard ? error * sqrt(GROUP) : error;
@@ -113,7 +113,7 @@ static double unit_roundoff(tw_type_t type)
 
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
-/** Return 1 if the operation sums nothing up: then the reference is some rank's input. */
+/** Return 1 if the operation sums nothing: then the reference is one rank's input. */
 static int is_moved(const tw_bench_check_params_t *params)
 {
     return params->op == TW_COLL_ALLGATHER || params->op == TW_COLL_ALLTOALL;
@@ -205,8 +205,8 @@ static double rounding(const block_t *block, size_t i, double error)
     return sums + (params->codec ? 2 * unit : pow(1 + unit, params->world + 1) - 1) * magnitude;
 }
 
-/** Count elements of [first, last) that are off by more than the codec allows: by element, or, by_norm, by
- *  the norm of a rotated group. */
+/** Count elements of [first, last) that are off by more than the codec allows. by_norm: the 2-norm of a
+ *  rotated group counts, not each element. */
 static uint64_t count_outside(const block_t *block, const float *result, size_t first, size_t last,
                               double error, int by_norm)
 {

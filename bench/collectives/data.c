@@ -14,7 +14,8 @@
 #define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
-/* Elements by which a version is rotated: far from any row length, so that versions do not line up. */
+/* Version v is rotated by v times this many elements: no row length is near, so that versions' rows do not
+ * line up. */
 #define ROTATION 7919u
 
 /* 2^64 over the golden ratio: its multiples are spread evenly. */
@@ -26,7 +27,7 @@ typedef struct kind {
     int rows, columns; /* multiples of the hidden size; rows 0: the tensor is a vector */
 } kind_t;
 
-/* A layer as GPT-2 has it, in the order in which it is stored. */
+/* Tensors of a GPT-2 layer, in the order in which they are stored. */
 static const kind_t layer[] = {
     {1.0f, 0.1f, 0, 1},   /* norm 1, weight */
     {0.0f, 0.05f, 0, 1},  /* norm 1, bias */
@@ -61,7 +62,7 @@ struct tw_bench_data {
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/** Length of a row of a matrix, made up or read; 0: the tensor is a vector. */
+/** Return the length of a matrix's row, made up or read; 0 if the tensor is a vector. */
 static size_t row_elems(const source_t *source)
 {
     const tw_safetensors_tensor_t *file = source->file;
@@ -85,7 +86,7 @@ static tw_status_t coll_add_tensor(tw_bench_data_t *data, size_t n_elems, source
     return TW_OK;
 }
 
-/** The hidden size at which LAYERS_WANTED layers of 12 h^2 weights are about n_elems. */
+/** Return the hidden size h at which LAYERS_WANTED layers of 12 h^2 weights have about n_elems. */
 static size_t choose_hidden(size_t n_elems)
 {
     size_t hidden = (size_t)sqrt((double)n_elems / (12.0 * LAYERS_WANTED));
@@ -216,8 +217,8 @@ static float normal(uint64_t bits)
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536);
 }
 
-/** Weights as trained models have them: rows of different scale (a factor of up to 4), one element in 2048 an
- *  outlier of 8 to 24 times its row's scale. */
+/** Make values as the weights of trained models: rows of different scale (a factor of up to 4), one element
+ *  in 2048 an outlier of 8 to 24 times its row's scale. */
 static void make_values(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         float *out)
 {

@@ -1,6 +1,5 @@
 /** Input of the benchmarks: tensors shaped like a transformer's, made from a seed or read from a file. Every
- *  rank can make every other rank's values again, any part of them, which is what the results are checked
- *  against. */
+ *  rank can make any part of any other rank's values again, to check results against them. */
 #pragma once
 
 #include "core/core.h"
@@ -33,13 +32,13 @@ void tw_bench_data_destroy(tw_bench_data_t *data);
 
 size_t tw_bench_data_count(const tw_bench_data_t *data);
 const tw_bench_tensor_t *tw_bench_data_tensor(const tw_bench_data_t *data, size_t index);
-/** How many elements a buffer for the whole set has, gaps for alignment included. */
+/** Return how many elements a buffer for the whole set has, with gaps for alignment. */
 size_t tw_bench_data_buffer_elems(const tw_bench_data_t *data);
 /** Describe the set for people: "105 tensors of FILE, ...". The text lives as long as data. */
 const char *tw_bench_data_describe(const tw_bench_data_t *data);
 
-/** Write elements [first, first + n) of a tensor to dst, as `type`: in the `version` that rank `version`
- *  reduces (0 where all ranks have the same). From a file, version v is the tensor rotated by v steps of a
+/** Write elements [first, first + n) of a tensor to dst, as `type`. Rank r reduces version r; version 0 is
+ *  used where all ranks have the same values. From a file, version v is the tensor rotated by v steps of a
  *  fixed length, so values stay real. */
 void tw_bench_data_fill(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         void *dst);

@@ -1,4 +1,4 @@
-/* GPUs as the place of the tensors: who has which one, a communicator there, copies of the tensors. */
+/* Tensors in GPU memory: which rank has which GPU, the communicator there, copies of the tensors. */
 #include "bench/collectives/bench.h"
 
 #ifdef TW_HAVE_CUDA
@@ -96,7 +96,7 @@ void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
 
 /* Where a rank runs, as the other ranks see it. */
 typedef struct seat {
-    uint64_t machine; /* of its boot: nodes of a cluster in a box are on one machine */
+    uint64_t machine; /* hash of the boot id: nodes of a cluster in a box are on one machine */
     char bus[BUS_BYTES];
 } seat_t;
 
@@ -107,7 +107,7 @@ static uint64_t machine_id(void)
     return XXH3_64bits(id, strlen(id));
 }
 
-/** The ranks of a machine take its GPUs in turn. */
+/** Choose this rank's GPU: the ranks of a machine take its GPUs in turn. */
 static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, seat_t *own)
 {
     int device = 0, n_devices = 0;
@@ -121,7 +121,8 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
                       "cudaDeviceGetPCIBusId");
 }
 
-/** Most ranks that share a GPU. A rank without one says so to the others, so that nobody waits for it. */
+/** Choose all ranks' GPUs; *most is how many ranks share one at most. A rank without a GPU tells the others,
+ *  so that nobody waits for it. */
 static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};
@@ -219,7 +220,7 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
                    rank->rank);
 }
 
-/* Without one, the others are never called. */
+/* No tw_bench_gpu_t is ever made in this build, so the functions below are never called. */
 
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
 {

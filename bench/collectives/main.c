@@ -1,4 +1,4 @@
-/* A rank's life, the table from head to foot, and the program, compiled once for each BENCH_OP. */
+/* The program, compiled once for each BENCH_OP: what a rank does, and the whole table. */
 #include <stdlib.h>
 
 #include "bench/collectives/bench.h"
@@ -89,7 +89,7 @@ static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *pl
     printf("# %zu lines, %zu not ok\n", n_rows, n_faults);
 }
 
-/** Keeps the plain row of the largest size. */
+/** Keep the plain row of the largest size in *plain. */
 static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *have)
 {
     if (row->mode == TW_QUANT_PLAIN && (!*have || row->bytes >= plain->bytes)) {
@@ -152,7 +152,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
     return status;
 }
 
-/** Rank 0 speaks for all: the environment is the job's. */
+/** Warn of unknown variables, on rank 0 alone: all ranks have the job's environment. */
 static void check_environment(const tw_bench_rank_t *rank)
 {
     const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
@@ -162,7 +162,7 @@ static void check_environment(const tw_bench_rank_t *rank)
     }
 }
 
-/** Rank 0 answers for the table. */
+/** Run this rank; return its exit code. Faults in the table make rank 0 fail. */
 static int coll_run_rank(const tw_bench_options_t *options)
 {
     tw_bench_rank_t rank;
@@ -184,7 +184,7 @@ static int coll_run_rank(const tw_bench_options_t *options)
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/** This program again, as every rank of a cluster. */
+/** Start a cluster whose ranks run this program again. */
 static int coll_run_cluster(const tw_bench_options_t *options, char **argv)
 {
     tw_cluster_params_t params = {.n_nodes = options->n_nodes,

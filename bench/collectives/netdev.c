@@ -1,4 +1,4 @@
-/* /proc/net/dev, and what its counters may show. */
+/* Reads /proc/net/dev, and judges whether its counters fit what was sent. */
 #include "bench/collectives/netdev.h"
 
 #include <errno.h>

@@ -70,7 +70,7 @@ static double busbw_factor(tw_coll_op_t op, int world)
     return op == TW_COLL_ALLREDUCE ? 2 * share : share;
 }
 
-/** Bits per second that the busiest node sent. */
+/** Return the bits per second that the busiest node sent. */
 static double wire_bps(const tw_bench_row_t *row)
 {
     return 8e6 * (double)row->busiest_bytes / row->us_median;
@@ -122,7 +122,7 @@ void tw_bench_report_head(const tw_bench_report_t *report)
     bench_table_head(&table);
 }
 
-/** Why the row is not what its mode says, or what is wrong with it. */
+/** Describe why the row is not what its mode says, or what is wrong with it. */
 static void coll_describe(const tw_bench_row_t *row, int declined, char *text, size_t text_bytes)
 {
     const char *why = row->fault ? row->fault : declined ? row->reason : "";

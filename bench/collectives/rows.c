@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** An iteration takes as long as its slowest rank. */
+/** Set us[] to each iteration's time on its slowest rank. */
 static tw_status_t slowest_times(run_t *run, mode_run_t *m, double *us)
 {
     size_t n = (size_t)run->n_iters, world = (size_t)run->rank->world;
@@ -38,7 +38,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     return status;
 }
 
-/** Adds up what the ranks of a node have; returns 1 if its interface agrees. */
+/** Add up what the ranks of a node counted; return 1 if its interface's counters agree. */
 static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node, tw_bench_row_t *row)
 {
     tw_netdev_claim_t claim = {0};
@@ -68,15 +68,15 @@ static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node
     return fits;
 }
 
-/** All ranks have the same result. */
+/** Return 1 if all ranks get the same result. */
 static int is_gathered(tw_coll_op_t op)
 {
     return op == TW_COLL_ALLGATHER || op == TW_COLL_ALLREDUCE;
 }
 
-/** The largest relative RMS error that is no fault, where elements have no bound of their own: dithered
- *  integers are off by 0.29 of a step, which is a standard deviation times 2^(step / 4), about, and a sum
- *  that is sent on is encoded twice. 0: elements have bounds. */
+/** Return the largest relative RMS error that is no fault, for codecs that bound no single element; 0 for
+ *  others. Dithered integers are off by 0.29 of a step, a step is about a standard deviation times 2^(step /
+ *  4), and a sum that is sent on is encoded twice. */
 static double most_error(const tw_quant_codec_t *codec)
 {
     return tw_quant_row_get(codec->kind)->unbiased ? 0.5 * exp2(codec->step / 4.0) : 0;

@@ -9,7 +9,7 @@ TW_C_BEGIN
 /* What one rank found out about a mode, for all the others. */
 typedef struct summary {
     uint64_t op_bytes, planned_bytes; /* what an operation sends to other nodes, counted and planned */
-    uint64_t spared_bytes;            /* how much less than planned lossless messages are, per operation */
+    uint64_t spared_bytes; /* by how much lossless messages are smaller than planned, per operation */
     uint64_t hash;
     uint64_t n_unsteady; /* how many iterations sent other bytes, or had another result, than the first */
     uint64_t nonfinite_blocks;
@@ -34,19 +34,18 @@ typedef struct run {
     tw_bench_data_t *data;
     tw_coll_segment_t *segments;
     size_t n_segments, src_bytes, dst_bytes;
-    size_t *recv_counts; /* [n_segments][world] all-to-all */
+    size_t *recv_counts; /* [n_segments][world] of an all-to-all */
     char *src, *dst;
     size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
-    char *spent;             /* those bytes, out and in */
+    char *spent;             /* room for those bytes, out and in */
     mode_run_t modes[TW_QUANT_KINDS];
     int n_iters;
 } run_t;
 
-/** Buffers, input and modes for tensors of `bytes`; logs a lack of memory. */
+/** Make buffers, input and modes for tensors of `bytes`. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes);
 void tw_bench_run_cleanup(run_t *run);
-/** What all ranks found out about a mode, as a line of the table; its speed-up is not yet known.
- *  Collective. */
+/** Make a line of the table from what all ranks found out about a mode, but for its speed-up. Collective. */
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
 
 TW_C_END

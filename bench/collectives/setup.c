@@ -1,4 +1,4 @@
-/* What a size is measured with: buffers, input, and the modes' arguments. */
+/* Sets up what a size is measured with: buffers, input, and the modes' arguments. */
 #include "bench/collectives/run.h"
 
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/** Elements of a tensor that a rank puts in or gets, where it is not the whole: its shard; from all ranks in
- *  an all-to-all. */
+/** Return how many elements of a tensor a rank gives or gets, where that is not the whole tensor: one shard,
+ *  or in an all-to-all one from every rank. */
 static size_t share_elems(const run_t *run, size_t tensor)
 {
     size_t world = (size_t)run->rank->world;
@@ -44,7 +44,7 @@ static size_t share_elems(const run_t *run, size_t tensor)
     return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
 }
 
-/** Offset of each tensor's share, and bytes of them all, when they lie one after another. */
+/** Lay the tensors' shares one after another: set their offsets, return the bytes of all. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);
@@ -76,7 +76,7 @@ static void make_segments(run_t *run, const size_t *shards)
     }
 }
 
-/** What this rank puts in. */
+/** Fill in this rank's input. */
 static void fill_input(const run_t *run)
 {
     int world = run->rank->world, rank = run->rank->rank;
@@ -114,7 +114,7 @@ static tw_status_t run_init_buffers(run_t *run)
     return run->src && run->dst ? TW_OK : tw_bench_no_memory(run->rank, run->src_bytes + run->dst_bytes);
 }
 
-/** On shaped links: a node's ranks together send a burst and a quarter. */
+/** Allocate what spends the bursts of shaped links: a node's ranks together send 1.25 bursts. */
 static tw_status_t run_init_bursts(run_t *run)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -136,7 +136,7 @@ static tw_status_t run_init_bursts(run_t *run)
 
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
-/** The algorithm asked for, if this mode has one of that name. */
+/** Return the algorithm asked for if this mode has one of that name, else NULL. */
 static const char *choose_algo(const tw_bench_options_t *options, const tw_quant_codec_t *codec)
 {
     const tw_coll_algo_info_t *info;

@@ -1,5 +1,5 @@
-/* What TCP makes of the link: one stream of iperf3 from node 0 to node 1, and the congestion control in
- * effect. */
+/* Measures what TCP reaches on the link, by one stream of iperf3 from node 0 to node 1, and reads the
+ * congestion control in effect. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The NCCL collnet plugin as NCCL calls it, window after window, beside the library's own all-reduce of the
- * same tensor, in turn: nodes of one rank in a cluster in a box. */
+/* Times the NCCL collnet plugin, called window after window as NCCL calls it, and in turn with it the
+ * library's own all-reduce of the same tensor. Each node of the cluster in a box has one rank. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -44,13 +44,13 @@ typedef struct collnet_rank {
     size_t n_elems;
     uint16_t *input, *send, *recv;  /* [n_elems] bf16 */
     float *sum;                     /* [n_elems] what the result must be */
-    way_t ways[2 * TW_QUANT_KINDS]; /* the library's and the collnet's, of each codec that sums */
+    way_t ways[2 * TW_QUANT_KINDS]; /* for each codec that sums: the library's and the collnet's */
     size_t n_ways;
 } rank_t;
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
-/** Bell-shaped enough: the sum of four uniform numbers. */
+/** Return a nearly normal number: the sum of four uniform ones. */
 static float rank_value(uint64_t rank, uint64_t i)
 {
     uint64_t key[2] = {rank, i}, bits = XXH3_64bits(key, sizeof(key));
@@ -177,7 +177,7 @@ static void ways_disconnect(rank_t *rank)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/** Windows in order, so many at a time; the oldest is asked for. */
+/** Reduce the tensor window by window, `in_flight` requests at a time; only the oldest request is tested. */
 static tw_status_t way_run_collnet(rank_t *rank, way_t *way)
 {
     const tw_nccl_collnet_v12_t *net = &ncclCollNetPlugin_v12;
@@ -245,7 +245,7 @@ static tw_status_t way_check(rank_t *rank, way_t *way)
     return TW_OK;
 }
 
-/** A link that was idle lets a burst pass: an operation that nobody measures takes it. */
+/** Use up the burst that an idle link lets pass, by an operation that is not measured. */
 static tw_status_t way_spend_burst(rank_t *rank)
 {
     size_t bytes = tw_cluster_burst_bytes(rank->options->link_bps);
@@ -258,7 +258,8 @@ static tw_status_t way_spend_burst(rank_t *rank)
 
 static tw_status_t way_measure(rank_t *rank, way_t *way, int iter)
 {
-    memcpy(rank->send, rank->input, rank->n_elems * sizeof(*rank->send)); /* a codec leaves zeros there */
+    /* fill it again: a codec leaves zeros there */
+    memcpy(rank->send, rank->input, rank->n_elems * sizeof(*rank->send));
     TW_TRY(way_spend_burst(rank));
     memset(rank->recv, 0xff, rank->n_elems * sizeof(*rank->recv)); /* NaN */
     TW_TRY(bench_barrier(rank->coll));
@@ -275,7 +276,8 @@ static tw_status_t way_measure(rank_t *rank, way_t *way, int iter)
 
 static int is_right(const rank_t *rank, const way_t *way)
 {
-    double rounding = 0x1p-8, bound = 1; /* of bf16; a quantized one is off by less than its size */
+    /* rounding: bf16's; bound: a quantized result is off by less than its size */
+    double rounding = 0x1p-8, bound = 1;
     if (tw_quant_loses(&way->codec) == TW_QUANT_LOSES_NOTHING) {
         bound = rank->world * rounding;
     }
@@ -286,7 +288,7 @@ typedef struct {
     const char *by, *mode;
     int n_nodes, in_flight;
     size_t bytes, window_bytes;
-    double link_bps, us, speedup, rel_rmse; /* speedup: over plain of the same kind */
+    double link_bps, us, speedup, rel_rmse; /* speedup: over the plain mode of the same kind */
     int identical, ok;
 } row_t;
 
@@ -365,7 +367,7 @@ static const tw_flag_t flag_list[] = {
                NULL}},
 };
 
-/** Whole elements of bf16. */
+/** Round sizes down to whole elements of bf16. */
 static void check_flags(struct argp_state *state, void *ctx)
 {
     options_t *options = ctx;
@@ -376,7 +378,7 @@ static void check_flags(struct argp_state *state, void *ctx)
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/** All ways in turn, the first time to see that they are right. */
+/** Run all ways in turn; the first round is not timed, but checked. */
 static tw_status_t measure_all(rank_t *rank)
 {
     for (int iter = -1; iter < rank->options->iters; iter++) {

@@ -1,4 +1,4 @@
-/* What was built, with what. */
+/* Reports what was built, and with what. */
 #include "bench/info/info.h"
 
 #include <ucp/api/ucp.h>

@@ -1,5 +1,5 @@
-/* GPUs and NCCL as found at run time: through the driver's own library, so that one binary runs with and
- * without. */
+/* Finds GPUs and NCCL at run time: through the driver's own library, so that one binary runs with and without
+ * GPUs. */
 #include "bench/info/info.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ typedef struct driver {
     int (*device_get_attribute)(int *value, int attribute, int device);
 } driver_t;
 
-/** Fills the pointer at `function`; 0 if the library has no such symbol. */
+/** Set the pointer at `function`; return 0 if the library has no such symbol. */
 static int info_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -29,7 +29,7 @@ static int info_find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/** Open the driver's library and find its functions; 0, and why, if that cannot be done. */
+/** Open the driver's library and find its functions; return 0, and the reason, if that fails. */
 static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
 {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -50,7 +50,7 @@ static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
     return 0;
 }
 
-/** GPUs that the driver knows; 0 and why if it cannot say. */
+/** Return how many GPUs the driver knows; 0, and the reason, if it cannot tell. */
 static int count_gpus(const driver_t *driver, char *reason, size_t reason_bytes)
 {
     int n_gpus = 0;
@@ -122,7 +122,7 @@ void info_gpus(info_report_t *report)
 
 /* ---- NCCL ---------------------------------------------------------------------------------------------- */
 
-/** 22809 is 2.28.9; before 2.9 it was 2809 for 2.8.9. */
+/** Format NCCL's version: 22809 is 2.28.9; before 2.9, 2809 was 2.8.9. */
 static void format_nccl_version(int code, char *buf, size_t buf_bytes)
 {
     int major = code >= 10000 ? 10000 : 1000;

@@ -1,4 +1,4 @@
-/* What this machine is: CPU, codec backends, network interfaces, RDMA devices, TCP. */
+/* Reports this machine: CPU, codec backends, network interfaces, RDMA devices, TCP. */
 #include "bench/info/info.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 #define MAX_BACKENDS 16
 #define CPUINFO_BYTES 8192
 
-/** A word onto a list of words. */
+/** Append a word to a list of words. */
 static void append_word(char *list, size_t list_bytes, const char *word)
 {
     size_t used = strlen(list);
@@ -31,7 +31,7 @@ static void append_word(char *list, size_t list_bytes, const char *word)
 
 /* ---- CPU ----------------------------------------------------------------------------------------------- */
 
-/** The value of the first "key : value" of /proc/cpuinfo; empty if there is none. */
+/** Get the value of the first "key : value" of /proc/cpuinfo, empty if there is none. */
 static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
     char line[CPUINFO_BYTES];
@@ -39,7 +39,7 @@ static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
     snprintf(value, value_bytes, "%s", text ? text + strspn(text, ": \t") : "");
 }
 
-/** Instruction sets that a kernel here may ask for, as Linux spells them. */
+/** List the instruction sets that our kernels may use and this CPU has, as Linux spells them. */
 static void cpu_features(char *list, size_t list_bytes)
 {
     static const char *const wanted[] = {"avx",      "avx2",     "f16c",        "fma",          "avx512f",
@@ -102,7 +102,7 @@ void info_cpu(info_report_t *report)
 
 /* ---- tcp ----------------------------------------------------------------------------------------------- */
 
-/** A connection of this process to itself: 0, or -1 with errno. fds: listener, caller, called. */
+/** Connect this process to itself; return 0, or -1 with errno. fds are the listener and both ends. */
 static int connect_self(int fds[3])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -143,12 +143,12 @@ void info_tcp(info_report_t *report)
 
 /* ---- network ------------------------------------------------------------------------------------------- */
 
-/** IPv4 and IPv6 addresses of one interface. */
+/** List the IPv4 and IPv6 addresses of an interface. */
 static void nic_addresses(const struct ifaddrs *all, const char *name, char *list, size_t list_bytes)
 {
     list[0] = '\0';
     for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
-        char host[128]; /* numeric, with a scope */
+        char host[128]; /* a numeric address with its scope */
         socklen_t bytes;
 
         if (!entry->ifa_addr || strcmp(entry->ifa_name, name) != 0) {
@@ -183,7 +183,7 @@ static void one_nic(info_report_t *report, const struct ifaddrs *addresses, cons
     info_begin(report, "nic", name);
     nic_file(name, "operstate", text, sizeof(text));
     info_text(report, "state", text);
-    /* Virtual links and links that are down have none, or say -1. */
+    /* Virtual links and links that are down have no speed, or -1. */
     nic_file(name, "speed", text, sizeof(text));
     speed = strtol(text, NULL, 10);
     if (speed > 0) {
@@ -219,8 +219,8 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_end(report);
 }
 
-/** Calls `visit` for every entry of a folder whose name does not begin with a dot; none if there is no such
- *  folder. */
+/** Call `visit` for every entry of a folder whose name does not begin with a dot. The folder may not
+ *  exist. */
 static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
                        info_report_t *report, const char *parent)
 {

@@ -1,4 +1,4 @@
-/** Private to //bench:tw_info: what there is to say, and how it is said. */
+/** Private to //bench:tw_info: what it reports, and how it is printed. */
 #pragma once
 
 #include <stdint.h>
@@ -14,15 +14,15 @@ TW_C_BEGIN
 typedef struct info_report {
     FILE *out;
     int as_json;
-    char kind[32];      /**< of the last record */
-    int is_named;       /**< the record under construction has a name: one line of text */
-    int n_fields;       /**< of the record under construction */
+    char kind[32];      /**< kind of the last record */
+    int is_named;       /**< 1: the record under construction has a name, and is one line of text */
+    int n_fields;       /**< fields of the record under construction */
     tw_json_t *json;    /**< the record under construction */
     tw_status_t status; /**< the first failure */
 } info_report_t;
 
-/** Begin a record. With a name it is one of several of its kind: "  NAME: KEY VALUE, KEY VALUE"; NULL: the
- *  only one, a line per field. */
+/** Begin a record. A record with a name is a line of text, "  NAME: KEY VALUE, KEY VALUE"; NULL: the record
+ *  is the only one of its kind, and has a line for each field. */
 void info_begin(info_report_t *report, const char *kind, const char *name);
 void info_text(info_report_t *report, const char *key, const char *value);
 void info_int(info_report_t *report, const char *key, int64_t value);
@@ -31,21 +31,21 @@ void info_end(info_report_t *report);
 
 /* ---- sections ------------------------------------------------------------------------------------------ */
 
-/** Version, compiler, configuration, what is built in; UCX. */
+/** Report version, compiler, configuration, what is built in, and UCX. */
 void info_build(info_report_t *report);
-/** CPU, its instruction sets, usable cores; codec backends. */
+/** Report the CPU, its instruction sets, usable cores, and codec backends. */
 void info_cpu(info_report_t *report);
-/** Network interfaces, RDMA devices. */
+/** Report network interfaces and RDMA devices. */
 void info_nics(info_report_t *report);
-/** Congestion control of TCP: in effect, as a connection of this machine to itself has it (a route may name
- *  another: its interface says so then), and what
- *  the system has. */
+/** Report TCP's congestion control: the one in effect, as seen on a connection of this machine to itself, and
+ *  those the system has. A route may set another: it is reported with its interface. */
 void info_tcp(info_report_t *report);
-/** CUDA driver and GPUs, through libcuda.so.1; NCCL, through libnccl.so.2. Neither is needed to run. */
+/** Report the CUDA driver and GPUs, through libcuda.so.1, and NCCL, through libnccl.so.2. Neither has to be
+ *  there. */
 void info_gpus(info_report_t *report);
 void info_nccl(info_report_t *report);
-/** Every variable of the tables with its value, default and meaning. TW_ERR_CONFIG (logged) if a value is
- *  bad; the default is shown then. */
+/** Report every variable of the tables with its value, default and meaning. TW_ERR_CONFIG (logged): a value
+ *  is bad; the default is shown instead. */
 tw_status_t info_variables(info_report_t *report, const tw_config_table_t *const *tables, size_t n_tables);
 
 TW_C_END

@@ -25,7 +25,7 @@ void info_begin(info_report_t *report, const char *kind, const char *name)
     }
 }
 
-/** Text only: what stands before a value. */
+/** Print what stands before a value, in text alone. */
 static void begin_field(info_report_t *report, const char *key)
 {
     if (report->is_named) {

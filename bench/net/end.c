@@ -1,4 +1,4 @@
-/* One end of the link. */
+/* One end of the link: it meets the other one, and connects. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -130,7 +130,7 @@ static tw_status_t meet_other(net_end_t *end)
 
 tw_status_t net_end_init(net_end_t *end, const tw_nccl_net_v12_t *net, const net_end_t *beside)
 {
-    tw_nccl_logger_t logger = beside ? log_line : NULL; /* ours has a log already */
+    tw_nccl_logger_t logger = beside ? log_line : NULL; /* our plugin has the log already */
     tw_status_t status = TW_OK;
     tw_nccl_net_config_t config = {.traffic_class = -1};
     *end = (net_end_t){.net = net, .word_fd = -1};

@@ -1,4 +1,4 @@
-/* The program: a cluster of two nodes, each an end; the table of figures. */
+/* The program: it makes a cluster of two nodes, each an end of the link, and prints the table. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ typedef struct transport {
     net_end_t end;
     net_row_t row; /**< line that is being measured; at the end it has the medians */
     double latency_us[ROUNDS_MAX], bandwidth_GBps[ROUNDS_MAX];
-    net_ratio_t by_latency, by_bandwidth; /**< how many times better ours is; 0 in ours */
+    net_ratio_t by_latency, by_bandwidth; /**< how many times ours is better than this one; 0 for ours */
 } transport_t;
 
 /** A run: what is measured, and where the rows go. */
@@ -128,7 +128,7 @@ typedef struct {
     size_t bytes;
     int connections, n_nics, both_ways, n_rounds, ok;
     double link_bps, latency_us, bandwidth_GBps, tcp_GBps, of_tcp;
-    double of_ours; /* worse of the two ratios */
+    double of_ours; /* the worse one of the two ratios */
     net_ratio_t latency, bandwidth;
 } line_t;
 
@@ -147,7 +147,8 @@ static const bench_column_t columns[] = {
     {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0},
     {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0},
     {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0},
-    /* How many times better ours is, and where the true one lies: of those beside ours. */
+    /* Rows of other transports alone: how many times ours is better, and between which bounds the true ratio
+     * lies. */
     {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0},
     {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0},
     {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0},
@@ -159,7 +160,7 @@ static const bench_column_t columns[] = {
     {NULL, "ok", "%3s", BENCH_BOOL, CELL(ok), 0},
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
-#define N_RATIOS 9 /* the last columns, which JSON has only of those beside ours */
+#define N_RATIOS 9 /* the last columns, which rows of ours do not have in JSON */
 
 #undef CELL
 
@@ -201,7 +202,8 @@ static void net_report(run_t *run, const transport_t *transport)
         line.latency = line.bandwidth = none;
     }
     bench_table_row(&table, &line, NULL);
-    (void)bench_table_write(is_beside ? &table : &figures, &line, run->json); /* closing says what is lost */
+    /* an error is reported when the file is closed */
+    (void)bench_table_write(is_beside ? &table : &figures, &line, run->json);
 }
 
 static void print_head(const run_t *run)
@@ -243,7 +245,7 @@ static net_ratio_t ratio_of(const double *over, const double *under, int n)
     return net_ratio_of(ratios, n);
 }
 
-/** Return who is the k-th of n in a round. Each of them comes first, and last, equally often. */
+/** Return who is the k-th of n in a round. Each one comes first, and last, equally often. */
 static int whose_turn(int round, int k, int n)
 {
     return (round + (round / n % 2 ? n - k : k)) % n;
@@ -315,7 +317,7 @@ static const tw_nccl_net_v12_t *find_peer(const options_t *options, const char *
     return net_peer_open(options->nccl, why, WHY_BYTES);
 }
 
-/** Begin a peer. Our plugin reads its environment when it begins, so that is set for this time. */
+/** Begin a peer. Our plugin reads its variables when it begins, so they are set meanwhile. */
 static tw_status_t begin_peer(const run_t *run, transport_t *peer, const tw_nccl_net_v12_t *net)
 {
     const int is_sealed = strcmp(peer->name, SEALED) == 0;
@@ -329,7 +331,7 @@ static tw_status_t begin_peer(const run_t *run, transport_t *peer, const tw_nccl
     return status;
 }
 
-/** Try to connect: NCCL's sockets may not work here, and then they do at neither end. */
+/** Try to connect. NCCL's sockets may not work here; then they work at neither end. */
 static int can_connect(net_end_t *end, char *why)
 {
     const tw_status_t status = net_end_connect(end, 1);
@@ -382,7 +384,7 @@ static void close_transports(run_t *run)
     }
 }
 
-/** Bits per second of one TCP stream from node 0 to node 1, at both ends; 0: not measured. */
+/** Measure the bits per second of one TCP stream from node 0 to node 1; both ends get it. 0: not measured. */
 static tw_status_t measure_tcp(const net_end_t *end, double *bps)
 {
     double own = 0, other = 0;

@@ -1,4 +1,4 @@
-/* Latency and bandwidth of one size. */
+/* Measures latency and bandwidth at one size. */
 #include <sched.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void lane_start(lane_t *lane, int n)
     lane->posted = lane->done = 0;
 }
 
-/** Write the message's number at its beginning and end, as far as it is long enough. */
+/** Write the message's number at its beginning and end, if it is long enough. */
 static void stamp(lane_t *lane, int number)
 {
     uint8_t *at = lane->buffer[number % WINDOW];
@@ -108,8 +108,8 @@ static tw_status_t lane_turn(lane_t *lane)
     return !status && lane->done < lane->posted ? lane_test(lane) : status;
 }
 
-/** All of them until all are done. A round in which nothing happened ends as such a round of NCCL's thread
- *  does: with sched_yield. */
+/** Drive all lanes until all are done. A round in which nothing happened ends with sched_yield, as in NCCL's
+ *  own thread. */
 static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;
@@ -132,9 +132,9 @@ static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 
 /* ---- figures ------------------------------------------------------------------------------------------- */
 
-/** There and back, over the first lanes of both directions: the mean of n trips. Of a link that is full,
- *  their median would say little: who waits for the shaper seldom, and long, would seem quicker than
- *  the link. */
+/** Measure ping-pong latency over the first lane of each direction: the mean of n trips. On a full link the
+ *  median would mislead: a transport that waits for the shaper seldom, but long, would seem faster than the
+ *  link. */
 static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in, int n, double *latency_us)
 {
     tw_status_t status = net_end_meet(end);
@@ -156,7 +156,8 @@ static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in
     return status;
 }
 
-/** Measure from both ends' start to the last byte received. The ends tell each other their figures. */
+/** Measure the bandwidth, from the start of both ends to the last byte received. The ends exchange their
+ *  figures. */
 static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_lanes, int n, net_row_t *row)
 {
     double other = 0, own = 0;
@@ -190,7 +191,7 @@ static int count_messages(const net_row_t *row, double seconds, double link_bps)
     return n < least ? least : n > MESSAGES_MAX ? MESSAGES_MAX : (int)n;
 }
 
-/** Returns how many of the messages make a round trip, for the latency. */
+/** Returns how many round trips the latency is measured by: a quarter of the messages, within limits. */
 static int count_trips(int n_messages)
 {
     const int n = n_messages / 4;

@@ -1,4 +1,4 @@
-/* A look into the symbol table of a library's file. */
+/* Finds symbols in the file of a library, and replaces functions. */
 #include "bench/net/nccl_library.h"
 
 #include <dlfcn.h>
@@ -12,13 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The whole file. */
+/* A file that is mapped into memory. */
 typedef struct image {
     const char *bytes;
     size_t size;
 } image_t;
 
-/** n items of item_bytes from offset on; NULL: they are not all inside. */
+/** Return n items of item_bytes from `offset` on; NULL if they do not all lie inside the file. */
 static const void *inside(const image_t *image, uint64_t offset, uint64_t item_bytes, uint64_t n)
 {
     if (offset > image->size || (item_bytes > 0 && n > (image->size - offset) / item_bytes)) {
@@ -59,7 +59,7 @@ static const Elf64_Shdr *find_table(const image_t *image, const Elf64_Shdr **nam
     return NULL;
 }
 
-/** Its value: where it is from where the file is loaded; 0: there is none. */
+/** Return a symbol's value, its offset from where the file is loaded; 0 if there is none. */
 static uint64_t find_symbol(const image_t *image, const char *name)
 {
     const Elf64_Shdr *names = NULL, *table = find_table(image, &names);
@@ -95,7 +95,7 @@ void *nccl_library_symbol(void *library, const char *name, char *why, size_t why
     return (void *)(uintptr_t)(map->l_addr + value);
 }
 
-/* mov rax, the address; jmp rax */
+/* bytes of: mov rax, ADDRESS; jmp rax */
 #define JUMP_BYTES 12
 
 int nccl_library_replace(void *old, const void *instead)

@@ -1,6 +1,6 @@
 /* NCCL's own sockets. Its library exports none of them, but has them as a table in the form of a plugin's.
- * All that they want of CUDA is the number of the current GPU, once for each connection: where CUDA knows
- * none, they are told one here, and it is never used. */
+ * They ask CUDA only for the number of the current GPU, once for each connection. Where CUDA knows no GPU, a
+ * stand-in returns a number, which is never used. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,14 +12,15 @@
 #define VERSION_MIN 22800
 #define VERSION_MAX 23299
 
-/** cudaGetDevice where there is none. */
+/** Stands in for cudaGetDevice where there is no GPU. */
 static int first_gpu(int *device)
 {
     *device = 0;
     return 0;
 }
 
-/** CUDA's runtime is inside NCCL's library. 0: there is no GPU, and no way to do without. */
+/** Make cudaGetDevice, which is inside NCCL's library, succeed. Returns 0, and why, if there is no GPU and no
+ *  stand-in can be put in place. */
 static int provide_gpu(void *library, char *why, size_t why_bytes)
 {
     void *symbol = nccl_library_symbol(library, "cudaGetDevice", why, why_bytes);

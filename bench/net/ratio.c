@@ -1,16 +1,16 @@
-/* The interval is that of the sign test: each round's ratio lies on either side of the true median as a coin
- * falls, so the places of the interval's ends in the order of all follow from n alone. */
+/* The interval comes from the sign test: each round's ratio is as likely above the true median as below, so
+ * how many of the sorted ratios lie outside the interval follows from n alone. */
 #include "bench/net/ratio.h"
 
 #include <math.h>
 
-/** At each end. */
+/** Probability outside the interval, at each end. */
 #define OUTSIDE 0.025
 
-/** How many of the lowest, and of the highest, can be left out. */
+/** Return how many of the lowest, and of the highest, ratios lie outside the interval. */
 static int n_left_out(int n)
 {
-    double of_so_many = pow(0.5, n), sum = 0; /* of n coins, k are heads */
+    double of_so_many = pow(0.5, n), sum = 0; /* of_so_many: probability that k of n coins are heads */
     int k = 0;
     for (; k < n / 2; k++) {
         sum += of_so_many;

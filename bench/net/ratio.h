@@ -5,14 +5,14 @@
 
 TW_C_BEGIN
 
-/** The median of n ratios, and the narrowest pair of them, at equal places from both ends, that has the true
- *  median between them with a probability of at least 95 %, whatever their distribution is. Fewer than 6 are
- *  not enough for that: then it is the lowest and the highest. */
+/** The median of n ratios, and an interval that holds the true median with a probability of at least 95 %,
+ *  whatever the distribution is: the narrowest between two of the ratios, equally far from both ends of their
+ *  order. With fewer than 6 ratios it is the lowest and the highest, and promises less. */
 typedef struct net_ratio {
     double median, low, high;
 } net_ratio_t;
 
-/** n > 0; sorts the ratios. */
+/** Sorts the ratios; n > 0. */
 net_ratio_t net_ratio_of(double *ratios, int n);
 
 TW_C_END

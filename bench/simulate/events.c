@@ -1,4 +1,4 @@
-/* A heap. */
+/* Events in a binary heap. */
 #include "bench/simulate/events.h"
 
 #include <stdlib.h>

@@ -7,14 +7,14 @@ TW_C_BEGIN
 
 typedef struct sim_event {
     double at;
-    uint64_t order; /**< of events at the same time the one with the smallest order comes first */
-    double end;     /**< when all of a packet has passed the ports behind it */
-    uint32_t what;  /**< number of a chunk of an operation */
+    uint64_t order; /**< of events at the same time, the smallest order comes first */
+    double end;     /**< when the whole packet has passed the ports so far */
+    uint32_t what;  /**< chunk of an operation, by its number */
     uint8_t kind;   /**< kind_t of net.c */
     uint8_t is_last;
 } sim_event_t;
 
-/** A heap of events. Zeroed: it is empty. */
+/** A heap of events. A zeroed one is empty. */
 typedef struct sim_events {
     sim_event_t *heap;
     size_t n, max;

@@ -1,4 +1,4 @@
-/* From flows to operations that wait for one another. */
+/* Turns flows into operations that wait for one another. */
 #include "bench/simulate/graph.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* Shards that travel as one message: those of owners that follow one another. */
 typedef struct row {
-    uint32_t op; /* + 1; 0: none yet */
+    uint32_t op; /* operation + 1; 0: none yet */
     int last_owner;
 } row_t;
 
@@ -19,17 +19,18 @@ typedef struct maker {
     size_t max_ops, max_pairs;
     uint32_t *pairs; /* [2 * n_pairs] before, after */
     size_t n_pairs;
-    /* What follows is of one owner's flow. */
-    uint32_t *made;    /* [max_made] operation + 1 that makes a value, own ones first; 0: it is there */
-    uint32_t *encoded; /* likewise, its code; 0: not encoded yet */
-    uint8_t *form;     /* [max_made] how a value is where it is */
+    /* The next four are of one owner's flow. */
+    /* [max_made] operation + 1 that makes a value, own ones first; 0: no operation has to make it */
+    uint32_t *made;
+    uint32_t *encoded; /* [max_made] operation + 1 that encodes it; 0: not encoded yet */
+    uint8_t *form;     /* [max_made] tw_form_t in which a value is held */
     size_t max_made;
     row_t *rows;     /* [hops][world] with merges: what a rank sends */
     uint32_t *lanes; /* [world][world] lane + 1 from one to the other; 0: none yet */
     size_t max_lanes;
     int row_shards;
     int owner, is_spread;
-    size_t first_op; /* of the owner's */
+    size_t first_op; /* the owner's first operation */
 } maker_t;
 
 enum { MAX_HOPS = 32 };
@@ -45,8 +46,9 @@ static tw_status_t sim_grow(void *items, size_t n, size_t *max, size_t item_byte
                                                   : tw_fail(TW_ERR_NO_MEMORY, "simulate: out of memory");
 }
 
-/** The owner's place in a rank's program (collectives/program/ops.c): those of the next node come first, or
- *  all in order; in rows, as the shards are in the tensors, from the own one on. */
+/** Return the owner's place in a rank's program (collectives/program/ops.c): owners begin with the next
+ *  node's, or, in order, with the first one; where shards are merged, they follow the tensors' order from the
+ *  rank's own shard on. */
 static uint16_t turn_of(const maker_t *m, int rank)
 {
     const tw_topo_t *topo = &m->topo;
@@ -71,7 +73,7 @@ static tw_status_t sim_add_op(maker_t *m, sim_op_t op, uint32_t *index)
     return TW_OK;
 }
 
-/** `after` waits for what makes a value; what is there needs no waiting. */
+/** Let operation `after` wait for the one that makes a value, if there is one. */
 static tw_status_t add_pair(maker_t *m, uint32_t before_plus_1, uint32_t after)
 {
     if (before_plus_1 == 0) {
@@ -102,10 +104,10 @@ static tw_form_t sim_form_of(const maker_t *m, tw_value_t value, int crosses)
                             .is_sum = value >= 0,
                             .crosses = crosses};
     const tw_form_t form = tw_form_of_move(flows, &move);
-    return form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* of one codec, whichever it is */
+    return form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* the simulator has one codec, whichever it is */
 }
 
-/** What makes the value in the form that it leaves in. */
+/** Set *made to the operation that makes the value in the form in which it is sent. */
 static tw_status_t sim_encode(maker_t *m, tw_value_t value, tw_form_t form, int hop, uint32_t *made)
 {
     size_t at = at_of(m, value);
@@ -136,7 +138,7 @@ static tw_status_t find_lane(maker_t *m, int from, int to, uint32_t *lane)
     return TW_OK;
 }
 
-/** What makes the value plain again. */
+/** Set *made to the operation that makes the value plain again. */
 static tw_status_t sim_decode(maker_t *m, tw_value_t value, const tw_flow_op_t *op, uint32_t *made)
 {
     const size_t at = at_of(m, value);
@@ -151,8 +153,8 @@ static tw_status_t sim_decode(maker_t *m, tw_value_t value, const tw_flow_op_t *
     return TW_OK;
 }
 
-/** As the library joins shards: of one hop and receiver, as many as a message holds, in the tensors'
- *  order. */
+/** Return 1 if the shard joins the row's message, by the library's rule: shards of one hop and receiver, in
+ *  the tensors' order, as many as a message holds. */
 static int goes_on(const maker_t *m, const row_t *row, const tw_flow_op_t *op)
 {
     const sim_op_t *message = row->op ? &m->graph->ops[row->op - 1] : NULL;
@@ -160,7 +162,7 @@ static int goes_on(const maker_t *m, const row_t *row, const tw_flow_op_t *op)
            message->times < m->row_shards;
 }
 
-/** A message, or its part of a row. */
+/** Add a message, or add the shard to a row's message. */
 static tw_status_t message_op(maker_t *m, const tw_flow_op_t *op, int from, tw_form_t form, uint32_t *index)
 {
     row_t *row =
@@ -203,7 +205,7 @@ static tw_status_t add_move(maker_t *m, const tw_flow_op_t *op, int i)
     TW_TRY(add_pair(m, before, index));
     m->made[at_of(m, i)] = index + 1;
     m->form[at_of(m, i)] = form;
-    if (m->is_spread && form != TW_FORM_PLAIN) { /* it stays here, too */
+    if (m->is_spread && form != TW_FORM_PLAIN) { /* the receiver uses the value, too */
         TW_TRY(sim_add_op(m, work_op(m, op->at, op->hop, SIM_DECODE, form, 1), &decoded));
         TW_TRY(add_pair(m, index + 1, decoded));
     }
@@ -235,7 +237,7 @@ static tw_status_t add_sum(maker_t *m, const tw_flow_op_t *op, int i)
     return TW_OK;
 }
 
-/** Arrays for an owner's flow, zeroed. */
+/** Allocate zeroed arrays for an owner's flow. */
 static tw_status_t sim_graph_make_room(maker_t *m)
 {
     size_t n = (size_t)m->topo.world + (size_t)m->flow.n_ops;
@@ -279,7 +281,7 @@ static tw_status_t add_owner(maker_t *m, int owner)
     return TW_OK;
 }
 
-/** Index the ops that come after each op, from the list of pairs. */
+/** Index which operations wait for each one, from the list of pairs. */
 static tw_status_t index_pairs(maker_t *m)
 {
     sim_graph_t *g = m->graph;
@@ -311,8 +313,8 @@ static int compare_sends(const void *a, const void *b, void *arg)
     return 0;
 }
 
-/** The messages of each lane, in the order of its sender's program. Hops of spreading follow those of
- *  reducing, of all owners. */
+/** Sort the messages of each lane into the order of its sender's program. All owners' hops of spreading
+ *  follow all hops of reducing. */
 static tw_status_t index_sends(maker_t *m)
 {
     sim_graph_t *g = m->graph;
@@ -360,8 +362,8 @@ static tw_status_t make_graph(maker_t *m)
     return index_sends(m);
 }
 
-/** Shards that the library joins in one message, where a rank sends several to another one in a hop and the
- *  algorithm joins them: of a tensor of `bytes`, in messages of at most chunk_bytes. */
+/** Return how many shards of a tensor of `bytes` the library joins in a message of at most chunk_bytes, where
+ *  an algorithm joins those that a rank sends to another one in a hop. */
 static int count_row_shards(const sim_cluster_t *cluster, double bytes, double chunk_bytes)
 {
     double world = (double)cluster->n_nodes * cluster->ranks_per_node;

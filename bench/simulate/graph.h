@@ -1,4 +1,4 @@
-/** Private to bench/simulate: what graph.c makes and net.c runs. */
+/** Private to bench/simulate: the graph of operations, which graph.c makes and net.c runs. */
 #pragma once
 
 #include "bench/simulate/simulate.h"
@@ -8,9 +8,9 @@ TW_C_BEGIN
 typedef enum sim_work { SIM_MOVE, SIM_ADD, SIM_ENCODE, SIM_DECODE } sim_work_t;
 
 typedef struct sim_op {
-    int from, at;   /**< sender and receiver; both the rank that works where nothing moves */
+    int from, at;   /**< sender and receiver; both are the working rank where nothing is sent */
     int hop, owner; /**< hop in the owner's flow; hops of spreading follow those of reducing */
-    int times;      /**< shards of a message, or inputs of work */
+    int times;      /**< how many shards a message has, or inputs a sum has */
     uint32_t n_inputs;
     uint32_t lane;      /**< number of the connection that a message takes */
     uint16_t index;     /**< place in its owner's flow */
@@ -35,7 +35,7 @@ typedef struct sim_graph {
     uint32_t *sends;    /**< messages, lane by lane, each by hop, then by turn, then by index */
     size_t *first_send; /**< [n_lanes + 1] */
     int n_reduce_hops, n_spread_hops;
-    int is_pipelined;    /**< what is spread follows what is reduced chunk by chunk: see sim_round */
+    int is_pipelined;    /**< 1: each chunk is spread once it is reduced (see sim_round) */
     size_t *first_after; /**< [n_ops + 2]; of operation i: after[first_after[i] .. first_after[i + 1]) */
     uint32_t *after;
 } sim_graph_t;
@@ -47,15 +47,16 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
 /** Accepts NULL. */
 void sim_graph_destroy(sim_graph_t *graph);
 
-/** Return 1 if all hops of a chunk come before the next chunk: plain values are spread from a root so. */
+/** Return 1 if all hops of a chunk come before the next chunk, as where plain values are spread from a
+ *  root. */
 static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)
 {
     return op->is_spread && !g->is_pipelined && g->flows->of == TW_FLOWS_ROOT;
 }
 
-/** The round that chunk c of an operation has in a rank's program, as the library emits it
- *  (collectives/host.c): chunk after chunk, each TW_HOP_ROUNDS behind the one before; but what is plain is
- *  spread after all that is reduced, hop by hop, or from a root chunk by chunk. */
+/** Return the round of an operation's chunk c in a rank's program, as the library emits it
+ *  (collectives/host.c): chunk follows chunk, and a hop is TW_HOP_ROUNDS behind the hop before. But plain
+ *  values are spread after everything is reduced: hop by hop, or from a root chunk by chunk. */
 static inline uint64_t sim_round(const sim_graph_t *g, const sim_op_t *op, size_t c, size_t n_chunks)
 {
     const uint64_t hop = (uint64_t)op->hop, last = (uint64_t)TW_HOP_ROUNDS * (uint64_t)g->n_reduce_hops;

@@ -1,4 +1,4 @@
-/* The simulator's program. */
+/* The simulator's program: it runs algorithms at many sizes, and prints a table. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "bench/simulate/options.h"
 #include "flags/flags.h"
 
-/* Largest tensor of which algorithms are run that send all of it from everybody to everybody. */
+/* Algorithms in which every rank sends its whole tensor to every other run up to this size. */
 #define MOST_WHOLES ((size_t)1 << 20)
 
 typedef struct row {
@@ -43,7 +43,7 @@ static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]
 
 /* ---- what is simulated --------------------------------------------------------------------------------- */
 
-/** Bytes on the wire over plain bytes of bf16. */
+/** Return the bytes on the wire over plain bytes of bf16. */
 static double ratio_of(const sim_options_t *o)
 {
     return tw_quant_usual_bits(&o->codec, TW_TYPE_BF16) / 16.0;
@@ -77,7 +77,7 @@ static tw_status_t configure(sim_options_t *o)
     return TW_OK;
 }
 
-/** The least that the links allow: every other node's share comes in once, and once more for an
+/** Return the least time that the links allow: a node receives every other node's share once, twice in an
  *  all-reduce. */
 static double sim_least_sec(const sim_options_t *o, const sim_cluster_t *c)
 {
@@ -88,7 +88,7 @@ static double sim_least_sec(const sim_options_t *o, const sim_cluster_t *c)
                        : passes * bytes * (local - 1.0) / local / c->in_node_Bps;
 }
 
-/* What show_progress shows. */
+/* What show_progress needs. */
 typedef struct watch {
     const char *what;
     int n_nodes;
@@ -136,7 +136,8 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/** One algorithm at all sizes asked for. Half of what the links allow is where it stops scaling. */
+/** Run one algorithm at all sizes asked for. It no longer scales where it reaches less than half of what the
+ *  links allow. */
 static tw_status_t run_algo(const sim_options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
 {
     int stops = 0, last = o->cluster.n_nodes;

@@ -1,43 +1,43 @@
-/* Ports, processors, and messages on their way, on a virtual clock. Nothing is booked ahead: a port or a
- * processor is taken by who is there when it is free. */
+/* Ports, processors, and messages on their way, on a virtual clock. Nothing is booked ahead: whoever is there
+ * when a port or processor becomes free takes it. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "bench/simulate/events.h"
 #include "bench/simulate/graph.h"
 
-/* Chunks of operations that memory may hold: some 6 bytes each. */
+/* Most chunks of operations that are kept in memory, at about 6 bytes each. */
 #define MOST_STATES ((size_t)64 << 20)
-/* Packets of a message: longer messages have longer packets. */
+/* Most packets of a message: longer messages have longer packets. */
 #define MOST_PACKETS 8
 #define NONE UINT32_MAX
-/* Between two looks at how far a run is: some hundredths of a second. */
+/* Events between two reports of progress: they take some hundredths of a second. */
 #define EVENTS_WATCHED ((size_t)1 << 17)
-/* Of a message that waits for nothing any more but those before it; and when it may leave. */
+/* waits[] of a message that waits only for those before it; and of one that may leave. */
 #define IS_READY UINT16_MAX
 #define MAY_LEAVE (UINT16_MAX - 1)
 
-/* What happens first of what happens at the same time. */
+/* Kinds of events. Of those at the same time, the first kind here comes first. */
 typedef enum kind {
     PASSED,  /* a packet is through the receiver's port */
-    SAID,    /* that has left the receiver, behind what was in its port */
-    HEARD,   /* and has come to the sender, behind what was in its port */
-    ARRIVED, /* a message is there */
+    SAID,    /* its acknowledgement has left the receiver's port, behind what was in it */
+    HEARD,   /* the acknowledgement has come through the sender's port, likewise */
+    ARRIVED, /* a message has arrived */
     DONE,    /* a processor is done with a chunk of an operation */
-    AT_DOWN, /* a packet comes to the other switch's downlink, */
-    AT_IN,   /* to the receiver's port */
+    AT_DOWN, /* a packet comes to the other switch's downlink */
+    AT_IN,   /* a packet comes to the receiver's port */
     READY,   /* a chunk of an operation has all that it waits for */
-    LEAVING, /* its message has been announced, and may leave */
+    LEAVING, /* a message has been announced, and may leave */
     AT_OUT   /* a packet leaves its sender's port */
 } kind_t;
 
-/* What is on its way from one rank to another, in the order of the sender's program: as in the library, a
- * message that is ready waits for those before it. */
+/* State of a connection from one rank to another. It sends in the order of the sender's program, so, as in
+ * the library, a message that is ready waits for those before it. */
 typedef struct lane {
-    uint32_t first;     /* message that has not all left */
-    uint32_t next;      /* that has not been announced */
-    uint16_t packets;   /* of the first one, still to leave */
-    uint16_t under_way; /* packets that are not known to be through */
+    uint32_t first;     /* first message that has not left entirely */
+    uint32_t next;      /* first message that has not been announced */
+    uint16_t packets;   /* packets of `first` that have not left */
+    uint16_t under_way; /* packets sent and not acknowledged */
     uint16_t waits;     /* 1: a packet waits in the port */
 } lane_t;
 
@@ -45,21 +45,23 @@ typedef struct lane {
 typedef struct run {
     const sim_cluster_t *cluster;
     const sim_graph_t *graph;
-    double *out, *in;  /* [n_nodes + world] when each port is free: of nodes' links, of ranks in nodes */
-    double *up, *down; /* [n_nodes] of switches, which are no more than nodes */
-    double *cpu;       /* [world] */
+    /* [n_nodes + world] time from which each port is free: nodes' links, then ranks inside nodes */
+    double *out, *in;
+    double *up, *down; /* [n_nodes] the same of switches' links; there are no more switches than nodes */
+    double *cpu;       /* [world] the same of ranks' processors */
     sim_events_t events;
     uint64_t random;
-    tw_status_t status; /* TW_ERR_NO_MEMORY sticks */
+    tw_status_t status; /* TW_ERR_NO_MEMORY, once it has happened */
     size_t n_chunks;
-    double chunk_bytes; /* of a shard */
-    uint16_t *waits;    /* [n_ops * n_chunks] for how many; of messages then IS_READY, MAY_LEAVE */
-    uint32_t *behind;   /* [n_ops * n_chunks] the next message of the lane */
+    double chunk_bytes; /* plain bytes of a shard's chunk */
+    /* [n_ops * n_chunks] how many others it waits for; of messages then IS_READY, MAY_LEAVE */
+    uint16_t *waits;
+    uint32_t *behind;   /* [n_ops * n_chunks] next message of the lane */
     lane_t *lanes;      /* [graph->n_lanes] */
     double *node_bytes; /* [2 * n_nodes] out, then in; behind it is the memory of all arrays of doubles */
-    double *sent;       /* [world] messages */
-    size_t n_complete;  /* chunks of operations */
-    size_t n_all;       /* of them */
+    double *sent;       /* [world] messages sent */
+    size_t n_complete;  /* chunks of operations that are done */
+    size_t n_all;       /* chunks of operations in all */
     double now;
     sim_result_t *result;
 } run_t;
@@ -71,7 +73,8 @@ static const sim_op_t *op_of(const run_t *run, uint32_t what)
     return &run->graph->ops[what / run->n_chunks];
 }
 
-/** By rounds; in a round, a rank follows its program's order of owners; else in the flow's order. */
+/** Return what orders events of one time: first the round, then the owner's turn in the rank's program, then
+ *  the place in the flow. */
 static uint64_t order_of(const run_t *run, uint32_t what)
 {
     const sim_op_t *op = op_of(run, what);
@@ -94,7 +97,8 @@ static void push_at(run_t *run, kind_t kind, uint32_t what, double at)
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */
 
-/** Take what is free at a certain time for so long, as soon as it is; returns when that ends. */
+/** Occupy, for `sec`, something that is free from *free_sec on, as soon as it can be; return when that
+ *  ends. */
 static double sim_take(const run_t *run, double *free_sec, double sec)
 {
     *free_sec = fmax(*free_sec, run->now) + sec;
@@ -113,13 +117,13 @@ static double jitter(run_t *run)
     return sim_ticks(-mean * log((double)((run->random >> 11) + 1) * 0x1p-53));
 }
 
-/** When a rank posts the operation. */
+/** Return when a rank posts the operation. */
 static double post_sec(const run_t *run, int rank)
 {
     return run->cluster->post_sec ? run->cluster->post_sec[rank] : 0.0;
 }
 
-/** Returns when the processor is done. */
+/** Let a rank's processor work for `sec`; return when it is done. */
 static double work_for(run_t *run, int rank, double sec)
 {
     const sim_cluster_t *c = run->cluster;
@@ -132,7 +136,7 @@ static int node_of(const run_t *run, int rank)
     return rank / run->cluster->ranks_per_node;
 }
 
-/** Of a rank, to or from another one: its node's, or its own. */
+/** Return the port of a rank to or from another one: its node's, or, inside the node, its own. */
 static uint32_t port_of(const run_t *run, int rank, int other)
 {
     int node = node_of(run, rank);
@@ -173,7 +177,7 @@ static double packet_bytes(const run_t *run, const sim_op_t *op)
     return message_bytes(run, op) / count_packets(run, op);
 }
 
-/** All of the lane's first message has left. */
+/** Count the lane's first message, which has left entirely, and go on to the next one. */
 static void next_message(run_t *run, lane_t *lane)
 {
     const sim_op_t *op = op_of(run, lane->first);
@@ -186,8 +190,8 @@ static void next_message(run_t *run, lane_t *lane)
     lane->packets = lane->first != NONE ? count_packets(run, op_of(run, lane->first)) : 0;
 }
 
-/** From one port, that is through with it at some time, to the next. It passes on as far as it has come: the
- *  receiver's port may be busy with it while the sender's is. */
+/** Move a packet from a port, which it leaves at `end`, to the next. It moves on before all of it is through:
+ *  both ports may be busy with it at once. */
 static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double end, double sec)
 {
     sim_event_t next = *packet;
@@ -198,7 +202,7 @@ static void go_on(run_t *run, const sim_event_t *packet, kind_t where, double en
     sim_push(run, next);
 }
 
-/** From one switch to another: up and down, each at the rate of its nodes' links over the
+/** Take a packet through a switch's uplink or downlink, whose rate is that of its nodes' links over the
  *  oversubscription. */
 static void pass_switch(run_t *run, const sim_event_t *packet, int is_up)
 {
@@ -217,7 +221,7 @@ static void pass_in(run_t *run, const sim_event_t *packet)
     go_on(run, packet, PASSED, sim_take(run, &run->in[at], sec), sec);
 }
 
-/** Put the next packet of a connection behind all others in its sender's port. */
+/** Queue the connection's next packet in its sender's port. */
 static void send_packet(run_t *run, lane_t *lane)
 {
     uint32_t what = lane->first;
@@ -235,7 +239,7 @@ static void send_packet(run_t *run, lane_t *lane)
     go_on(run, &packet, AT_OUT, end, sec);
 }
 
-/** The next packet, once the one before is leaving: so connections take turns. */
+/** Send the next packet, if the one before is leaving already: so connections take turns. */
 static void send_next(run_t *run, lane_t *lane)
 {
     if (lane->first != NONE && run->waits[lane->first] == MAY_LEAVE && lane->under_way < SIM_WINDOW_PACKETS &&
@@ -244,7 +248,7 @@ static void send_next(run_t *run, lane_t *lane)
     }
 }
 
-/** It leaves its sender's port. */
+/** Let a packet leave its sender's port. */
 static void leave_port(run_t *run, const sim_event_t *packet)
 {
     const sim_op_t *op = op_of(run, packet->what);
@@ -271,7 +275,7 @@ static void sim_hear(run_t *run, uint32_t what)
     send_next(run, lane);
 }
 
-/** The word that a packet is through takes no room, but stands in the queues of both ports on its way. */
+/** Send a packet's acknowledgement on: it takes no room, but waits in the queues of both ports on its way. */
 static void say(run_t *run, uint32_t what, kind_t next)
 {
     const sim_op_t *op = op_of(run, what);
@@ -302,7 +306,7 @@ static void end_packet(run_t *run, const sim_event_t *packet)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/** What waited for it may be ready. */
+/** Mark a chunk of an operation as done; those that waited for it may be ready. */
 static void sim_complete(run_t *run, uint32_t what)
 {
     const sim_graph_t *g = run->graph;
@@ -318,7 +322,7 @@ static void sim_complete(run_t *run, uint32_t what)
     }
 }
 
-/** The processor is done with it at some time. */
+/** Mark it as done at a given time, when the processor is through with it. */
 static void complete_at(run_t *run, uint32_t what, double at)
 {
     if (at > run->now) {
@@ -337,7 +341,7 @@ static double work_sec(const run_t *run, const sim_op_t *op)
     return op->times * run->chunk_bytes * byte_sec;
 }
 
-/** A long message is announced, and leaves when the answer is there. */
+/** Announce a message: a long one leaves when the receiver's answer has come. */
 static void announce(run_t *run, uint32_t what)
 {
     const sim_cluster_t *c = run->cluster;
@@ -371,19 +375,19 @@ static void sim_start(run_t *run, uint32_t what)
 
 /* ---- a run --------------------------------------------------------------------------------------------- */
 
-/** Chunk c of a message comes behind another one in its lane, whose `behind` is given; returns its own. */
+/** Put chunk c of a message behind the one in its lane whose `behind` is given; return its own `behind`. */
 static uint32_t *link_message(run_t *run, uint32_t *behind, uint32_t message, size_t c)
 {
     *behind = (uint32_t)(message * run->n_chunks + c);
     return &run->behind[*behind];
 }
 
-/** Messages of a lane, round by round, where a chunk's round is the one behind the chunk's before. */
+/** Link a lane's messages round by round; each chunk of a message is one round behind the chunk before. */
 static uint32_t *link_rounds(run_t *run, const uint32_t *sends, size_t n, uint32_t *behind)
 {
     const sim_graph_t *g = run->graph;
     const size_t n_chunks = run->n_chunks;
-    size_t first = 0, end = 0; /* those that have a chunk in the round */
+    size_t first = 0, end = 0; /* messages [first, end) have a chunk in this round */
     uint64_t round = 0;
     while (first < n) {
         const uint64_t begins = sim_round(g, &g->ops[sends[first]], 0, n_chunks);
@@ -497,7 +501,7 @@ static void loop(run_t *run)
     }
 }
 
-/** Ranks that each rank has to do with, from who sends to whom. */
+/** Count each rank's peers from the lanes, and keep the most. */
 static tw_status_t count_peers(const sim_graph_t *g, int local, sim_result_t *result)
 {
     size_t world = (size_t)g->world;
@@ -540,7 +544,7 @@ static tw_status_t sim_finish(run_t *run)
     return count_peers(run->graph, c->ranks_per_node, result);
 }
 
-/** Chunks of a shard. */
+/** Return into how many chunks a shard is cut. */
 static size_t count_chunks(const sim_graph_t *graph, double shard, double chunk_bytes)
 {
     double n = fmax(1.0, ceil(shard / chunk_bytes));

@@ -30,7 +30,7 @@ static void take_codec(struct argp_state *state, const tw_flag_t *flag, void *ct
     }
 }
 
-/** In bytes a second; none: no bottleneck. */
+/** Parse a rate into bytes a second; "none": no bottleneck. */
 static void sim_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *rate = (double *)((char *)ctx + flag->field.offset);

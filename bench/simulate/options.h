@@ -9,7 +9,7 @@ TW_C_BEGIN
 
 #define SIM_OPS 3
 
-/** All-gather, reduce-scatter, all-reduce. */
+/** Names of all-gather, reduce-scatter and all-reduce. */
 extern const char *const sim_op_names[SIM_OPS];
 extern const tw_coll_op_t sim_ops[SIM_OPS];
 
@@ -20,13 +20,13 @@ typedef struct sim_options {
     const char *codec_text, *algo, *model, *json;
     int64_t seed;
     int scale;
-    FILE *out; /**< of --json; NULL: none */
+    FILE *out; /**< file of --json; NULL: none */
 } sim_options_t;
 
-/** What a measured model says of processors and of all but the rate of nodes' links. */
+/** Take from a measured model everything but the rate of the nodes' links. */
 void sim_apply_model(sim_cluster_t *cluster, const tw_coll_model_t *model);
 
-/** Ends the program where the command line is wrong. */
+/** Parse the command line; ends the program if it is wrong. */
 void sim_options_read(int argc, char **argv, sim_options_t *options);
 
 TW_C_END

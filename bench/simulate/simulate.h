@@ -1,23 +1,22 @@
 /** bench/simulate: the library's own algorithms on hundreds of ranks, on a virtual clock.
  *
- *  What runs are the flows that the library's programs are made of (collectives/program/flow.h), of all
- *  owners and all ranks at once, chunk by chunk. Between two ranks is a connection, on which messages
- *  follow one another in the order of the sender's program, as they do in the library: what is ready waits
- *  for what comes before it. Connections that leave by the same port (a node's link, or a rank's inside
- *  its node) take turns, packet by packet; a packet passes through that port, the switches' uplinks and
- *  the receiver's port at once, each at its own rate, behind what came there first. As TCP's, a connection
- *  has SIM_WINDOW_PACKETS under way at most, and the word that one is through stands in the queues of the
- *  ports on its way back: whose way is free gets more of a port where several meet. A message that is all
- *  there takes a latency. Sums and codecs take a rank's processor, one after the other. Nothing is ever
- *  lost. The same seed gives the same run.
+ *  It runs the flows that the library's programs are made of (collectives/program/flow.h), of all owners and
+ *  all ranks at once, chunk by chunk. Two ranks have a connection, on which messages follow one another in
+ *  the order of the sender's program, as in the library: one that is ready waits for those before it.
+ *  Connections that leave by the same port (a node's link, or a rank's inside its node) take turns, packet by
+ *  packet; a packet passes through that port, the switches' uplinks and the receiver's port at once, each at
+ *  its own rate, behind what came there first. As TCP's, a connection has SIM_WINDOW_PACKETS under way at
+ *  most, and a packet's acknowledgement waits in the queues of the ports on its way back; so, where several
+ *  connections share a port, those with free paths get more of it. A message arrives a latency after its last
+ *  packet. Sums and codecs take a rank's processor, one after the other. Nothing is ever lost. The same seed
+ *  gives the same run.
  *
- *  It knows operations alone. What a training step takes is for trainer/plan to say, whose simulation is
- *  of one rank's threads in the engine's order, all ranks being alike, and takes milliseconds: packets of
- *  hundreds of ranks would take hours for its many steps and settings, and its link has neither ports nor
- *  other ranks.
+ *  It simulates operations alone. trainer/plan simulates training steps: one rank's threads in the engine's
+ *  order, as all ranks are alike. That takes milliseconds, and has neither ports nor other ranks; to simulate
+ *  packets of hundreds of ranks would take hours for its many steps and settings.
  *
- *  Files: net.c ports and connections, events.c what happens when; graph.c from flows to what depends on
- *  what; options.c flags, main.c the program. */
+ *  Files: net.c ports and connections, events.c the queue of events; graph.c turns flows into operations that
+ *  wait for one another; options.c flags, main.c the program. */
 #pragma once
 
 #include <math.h>
@@ -29,11 +28,10 @@ TW_C_BEGIN
 
 /** Bytes that a system hands to a network device at once. */
 #define SIM_PACKET_BYTES ((size_t)64 << 10)
-/** Packets that a connection may have under way before it hears that they are through, beyond those that the
- *  latencies take. */
+/** Packets that a connection may have sent without acknowledgement, beyond those that the latencies take. */
 #define SIM_WINDOW_PACKETS 4
 
-/** All times are multiples of it, so that their sums are exact, up to half an hour: what takes equally long
+/** All times are multiples of this, so that sums of up to half an hour are exact: what takes equally long
  *  ends at the same time, to the bit. */
 #define SIM_TICK_SEC 0x1p-42
 
@@ -48,42 +46,42 @@ typedef struct sim_cluster {
     double link_Bps, in_node_Bps;            /**< rate of a node's link, and of a rank inside its node */
     double latency_sec, in_node_latency_sec; /**< latency of a message between nodes, and inside one */
     double turn_sec, in_node_turn_sec; /**< time before a message of TW_COLL_TURN_BYTES or more leaves */
-    double packet_bytes; /**< that a connection sends before others get their turn; 0: whole messages */
+    double packet_bytes; /**< bytes that a connection sends before others get their turn; 0: whole messages */
     double message_sec;  /**< processor time for a message, at either end */
     double add_sec;      /**< processor time for adding a plain byte */
     double encode_sec[TW_FORM_COUNT], decode_sec[TW_FORM_COUNT]; /**< processor time for a plain byte */
     double ratio[TW_FORM_COUNT];                                 /**< bytes on the wire over plain bytes */
     int nodes_per_switch;                                        /**< 0: one switch that holds all rates */
-    double oversubscription; /**< the nodes' links of a switch over its uplink: 1 and more */
+    double oversubscription; /**< rate of a switch's nodes' links over that of its uplink: 1 or more */
     int slow_node;           /**< node whose link is slowed; below 0: none */
     double slow_factor;
     int straggler; /**< rank whose processor is slowed; below 0: none */
     double straggler_factor;
-    double jitter_sec; /**< mean of what each message takes longer, exponentially distributed */
+    double jitter_sec; /**< mean of each message's extra time, which is distributed exponentially */
     uint64_t seed;
     const double *post_sec; /**< [world] when each rank posts the operation; NULL: at once */
-    /** While an operation is run: called now and then with the share of its steps that is done. NULL: nobody
-     *  looks */
+    /** Called now and then during a run, with the share of the steps that are done; NULL: not called. */
     void (*watch)(void *ctx, double share);
     void *watch_ctx;
 } sim_cluster_t;
 
 typedef struct sim_result {
     double sec;         /**< when the last rank is done */
-    double *done;       /**< [world] when each is */
+    double *done;       /**< [world] when each rank is done */
     double node_bytes;  /**< bytes that the busiest node sends, or receives if those are more */
     double messages;    /**< messages that the busiest rank sends */
     int peers;          /**< ranks that a rank sends to or receives from: of the rank with the most */
     int remote_peers;   /**< those of them that are on other nodes */
-    double chunk_bytes; /**< as asked, or larger where memory would not hold so many */
+    double chunk_bytes; /**< as asked, or larger if memory cannot hold so many chunks */
 } sim_result_t;
 
-/** Run an operation of `bytes` of the whole tensor in chunks. result->done is the caller's memory, [world].
+/** Run an operation of `bytes` of the whole tensor in chunks. The caller provides result->done, [world].
  *  TW_ERR_NO_MEMORY (logged). */
 tw_status_t sim_run(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes, double chunk_bytes,
                     sim_result_t *result);
 
-/** All algorithms of the library's for an operation, as tw_coll_algo_get knows them; NULL past the end. */
+/** Return algorithm `index` that the library has for an operation, as tw_coll_algo_get does; NULL past the
+ *  end. */
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index);
 
 TW_C_END

@@ -1,5 +1,5 @@
-/* One rank of the trainer whose steps others time: a step for each line on stdin, a line of JSON after it.
- * The words of the command line are keys of the configuration. */
+/* Runs one rank of the trainer whose steps others time: it takes a step for each line on stdin, and answers
+ * with a line of JSON. The arguments are keys of the configuration. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "trainer/model/model.h"
 #include "trainer/trainer.h"
 
-/** What products this processor has, and how fast. */
+/** Print which matrix products this processor has, and how fast they are. */
 static tw_status_t say_products(void)
 {
     double fp32 = 0.0, bf16 = 0.0;
@@ -21,7 +21,7 @@ static tw_status_t say_products(void)
     return TW_OK;
 }
 
-/** Waits for the line that asks for a step; ends the program when there is none. */
+/** Wait for the line that asks for a step; end the program when there is none. */
 static void wait_for_line(void)
 {
     char line[64];

@@ -1,4 +1,4 @@
-/* A run: a job in the cluster in a box, watched from outside. */
+/* Runs a job in the cluster in a box, and watches it from outside. */
 #include "tests/faults/faults.h"
 
 #include <dirent.h>
@@ -28,13 +28,13 @@
 typedef struct run {
     const tw_fault_plan_t *plan;
     int pipe[2];
-    FILE *log; /* what the ranks say */
+    FILE *log; /* log of the ranks and the cluster */
     pid_t child;
 } run_t;
 
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
-/** In the child: this program again, as every rank of a cluster. */
+/** In the child process: start a cluster whose ranks run this program again. */
 static int faults_run_cluster(const run_t *run)
 {
     char numbers[5][24];
@@ -103,7 +103,7 @@ static void faults_watch(const run_t *run, tw_fault_story_t *story)
 
 /* ---- afterwards ---------------------------------------------------------------------------------------- */
 
-/** The process group of a process, from "123 (name) S 1 GROUP ..."; -1 if it is gone, or waits to be. */
+/** Return a process's group, from "123 (name) S 1 GROUP ..."; -1 if the process is gone or a zombie. */
 static int group_of(const char *pid)
 {
     char path[64], text[512];
@@ -135,7 +135,7 @@ static int count_group(pid_t group)
     return n;
 }
 
-/** End what runs, and see that the kernel has taken everything away. Returns processes that stay. */
+/** End what still runs, and wait until the kernel has removed it. Returns how many processes are left. */
 static int clean_up(const run_t *run)
 {
     double deadline_sec = tw_time_sec() + CLEAN_UP_SEC;

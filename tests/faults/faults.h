@@ -3,7 +3,7 @@
  *
  *  To be read in this order: plan.c (what fails, from a seed), main.c (the command line), campaign.c (a run
  *  from start to end), rank.c (what the ranks of the job do), inject.c (how a rank fails), judge.c (whether
- *  the others took it rightly), report.c. */
+ *  the other ranks reacted rightly), report.c. */
 #pragma once
 
 #include "core/core.h"
@@ -26,34 +26,34 @@ typedef enum tw_fault_kind {
     TW_FAULT_KIND_COUNT
 } tw_fault_kind_t;
 
-/** The phase of the job in which it fails. */
+/** The phase of the job in which a rank or link fails. */
 typedef enum tw_fault_phase {
     TW_FAULT_RENDEZVOUS,
-    TW_FAULT_CREATION,    /**< of the communicator */
-    TW_FAULT_OPERATION,   /**< in the midst of one */
-    TW_FAULT_BETWEEN,     /**< before one in which the others are already */
-    TW_FAULT_DESTROY,     /**< when all is done */
-    TW_FAULT_AFTER_FIRST, /**< in or between operations of the others, when rank 0 has left */
+    TW_FAULT_CREATION,    /**< while the communicator is made */
+    TW_FAULT_OPERATION,   /**< during an operation */
+    TW_FAULT_BETWEEN,     /**< before an operation that the other ranks have begun */
+    TW_FAULT_DESTROY,     /**< while the rank leaves, after its operations */
+    TW_FAULT_AFTER_FIRST, /**< during or between operations, after rank 0 has left */
     TW_FAULT_PHASE_COUNT
 } tw_fault_phase_t;
 
 typedef struct tw_fault {
     tw_fault_kind_t kind;
     int rank;
-    double delay_sec; /**< after the phase has begun on that rank */
-    double down_sec;  /**< flap */
-    double loss;      /**< share of packets: 1: all */
+    double delay_sec; /**< time from the phase's begin on that rank */
+    double down_sec;  /**< flap: how long the link is down */
+    double loss;      /**< share of packets that are lost */
 } tw_fault_t;
 
-/** A run: it depends on the seed, the index and the job's shape alone. */
+/** What fails in a run. It depends on the seed, the index and the job's shape alone. */
 typedef struct tw_fault_plan {
     uint64_t seed, index;
     int n_nodes, ranks_per_node;
     tw_fault_phase_t phase;
     int n_faults;
     tw_fault_t faults[TW_FAULTS_MAX];
-    int at_op; /**< number of the operation in or before which it fails, or after which rank 0 leaves */
-    /** 1: ranks that see the failure exit at once; 0: they destroy what they have first */
+    int at_op; /**< operation in or before which the fault comes, or after which rank 0 leaves */
+    /** 1: ranks that see the failure exit at once; 0: they destroy their objects first */
     int exits_at_once;
 } tw_fault_plan_t;
 
@@ -72,12 +72,12 @@ int tw_fault_node_of(const tw_fault_plan_t *plan, int rank);
 /** What ranks write into the campaign's pipe. */
 typedef struct tw_fault_record {
     int rank;
-    int fault;          /**< >= 0: this one happens now; -1: the rank has come to its end */
+    int fault;          /**< >= 0: this fault happens now; -1: the rank has ended */
     double at_sec;      /**< by tw_time_sec, which all processes share */
     tw_status_t status; /**< at the end: the first error, or TW_OK */
     uint64_t named;     /**< at the end: bit r: rank r is named as failed */
     uint64_t n_wrong;   /**< at the end: elements of results that are not as expected */
-    char where[32];     /**< at the end: in what the error came */
+    char where[32];     /**< at the end: step of the job in which the error came */
 } tw_fault_record_t;
 
 /** What is known of a run at its end. */
@@ -87,18 +87,18 @@ typedef struct tw_fault_story {
     int is_lost[TW_FAULTS_MAX_RANKS];   /**< the rank was killed, stopped or has exited early */
     int has_ended[TW_FAULTS_MAX_RANKS]; /**< its last record is in `ends` */
     tw_fault_record_t ends[TW_FAULTS_MAX_RANKS];
-    int n_left_over; /**< processes of the run that are still there after its end */
+    int n_left_over; /**< processes of the run that outlive it */
 } tw_fault_story_t;
 
 void tw_fault_story_add(tw_fault_story_t *story, const tw_fault_plan_t *plan,
                         const tw_fault_record_t *record);
-/** Count the ranks that have not come to their end, and still should. */
+/** Count the ranks that should still come to their end. */
 int tw_fault_story_open(const tw_fault_story_t *story, const tw_fault_plan_t *plan);
 
-/** How many things are wrong; the run is ok if all counts are 0. */
+/** Counts of what went wrong in a run; it is ok if all are 0. */
 typedef struct tw_fault_verdict {
     int n_hangs; /**< ranks that did not end in time */
-    /** ranks that failed naming nobody, or a rank that had not failed, or another than the others */
+    /** ranks that named no rank, one that had not failed, or another one than the rest did */
     int n_wrong_names;
     int n_wrong_results;
     int n_left_over;
@@ -111,12 +111,12 @@ void tw_fault_judge(const tw_fault_plan_t *plan, const tw_fault_story_t *story, 
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
-/** Faults of this rank, waiting for their moment. */
+/** Makes the faults of this rank happen in time. */
 typedef struct tw_fault_injector tw_fault_injector_t;
-/** fd: the campaign's pipe. NULL: no memory (logged). */
+/** `fd` is the campaign's pipe. NULL: no memory (logged). */
 tw_fault_injector_t *tw_fault_injector_create(const tw_fault_plan_t *plan, int rank, int fd);
-/** The phase has begun: this rank's faults happen after their delays, from a thread of their own. Only the
- *  first call of a plan's own phase counts. in_line: they happen before this returns. */
+/** Say that a phase begins. In the plan's phase, this rank's faults then happen after their delays, from a
+ *  thread of their own; in_line: before this returns. Further calls do nothing. */
 void tw_fault_injector_begin(tw_fault_injector_t *injector, tw_fault_phase_t phase, int in_line);
 /** Wait until the faults that began have happened. Accepts NULL. */
 void tw_fault_injector_destroy(tw_fault_injector_t *injector);
@@ -138,13 +138,13 @@ typedef struct tw_fault_totals {
     uint64_t n_runs, n_bad, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } tw_fault_totals_t;
 
-/** One run, judged; what its ranks say goes to stderr if it is not ok. An error when it could not be made
- *  (logged). */
+/** Make a run and judge it; if it is not ok, its ranks' log goes to stderr. An error means that the run could
+ *  not be made (logged). */
 tw_status_t tw_fault_run(const tw_fault_plan_t *plan, tw_fault_story_t *story, tw_fault_verdict_t *verdict);
 
 /** Print what the campaign is, and the table's head. */
 void tw_fault_report_head(const tw_fault_options_t *options);
-/** A line of the table, and one of JSON. TW_ERR_IO (logged) if that cannot be written. */
+/** Write a line of the table and one of JSON. TW_ERR_IO (logged): the file cannot be written. */
 tw_status_t tw_fault_report_run(FILE *json, const tw_fault_plan_t *plan, const tw_fault_story_t *story,
                                 const tw_fault_verdict_t *verdict);
 void tw_fault_report_totals(const tw_fault_totals_t *totals);

@@ -14,7 +14,8 @@
 
 #define COMMAND_BYTES 512
 
-/* A packet filter that drops with the given chance of 2^32: random number; not below it: let pass; drop. */
+/* A packet filter that drops %llu packets of 2^32: it draws a random number, lets the packet pass if that is
+ * not below %llu, and drops it otherwise. */
 #define DROP_FILTER "4,32 0 0 4294963256,53 1 0 %llu,6 0 0 2,6 0 0 0"
 
 struct tw_fault_injector {
@@ -65,7 +66,7 @@ static void spoil_link(const tw_fault_injector_t *injector, const tw_fault_t *fa
     }
 }
 
-/** What is written goes to the campaign before the rank is no more. */
+/** Make a fault happen. The record is written first, while this rank can still write. */
 static void faults_fail(const tw_fault_injector_t *injector, int index)
 {
     const tw_fault_t *fault = &injector->plan->faults[index];

@@ -1,4 +1,4 @@
-/* Whether those who were left took a failure rightly. */
+/* Judges whether the ranks that were left reacted to a failure rightly. */
 #include "tests/faults/faults.h"
 
 #include <math.h>
@@ -43,8 +43,8 @@ static int is_link_fault_at(const tw_fault_plan_t *plan, int node)
     return 0;
 }
 
-/** Links have failed between this node and all others, so that to all who are on it, it may as well have been
- *  its own. */
+/** Return 1 if this node can reach no other one. To its ranks it looks the same whether its own link failed
+ *  or all others' did. */
 static int is_cut_off(const tw_fault_plan_t *plan, int node)
 {
     for (int other = 0; other < plan->n_nodes; other++) {
@@ -55,8 +55,8 @@ static int is_cut_off(const tw_fault_plan_t *plan, int node)
     return plan->n_nodes > 1;
 }
 
-/** May rank `by` say that rank `named` has failed? Who is behind a link that failed cannot know which side of
- *  it did. */
+/** Return 1 if rank `by` may say that rank `named` has failed. Behind a failed link, no rank can know which
+ *  side failed. */
 static int is_true(const tw_fault_plan_t *plan, int by, int named)
 {
     const int node = tw_fault_node_of(plan, by), there = tw_fault_node_of(plan, named);
@@ -69,7 +69,8 @@ static int is_true(const tw_fault_plan_t *plan, int by, int named)
            (node == there && is_cut_off(plan, node));
 }
 
-/** 1 if the rank's own link has failed before it could meet the others: it complains of its device. */
+/** Return 1 if the rank's own link failed before it could meet the others: it complains of its device
+ *  then. */
 static int blames_itself(const tw_fault_plan_t *plan, const tw_fault_record_t *end)
 {
     return is_link_fault_at(plan, tw_fault_node_of(plan, end->rank)) && plan->phase == TW_FAULT_RENDEZVOUS;
@@ -85,7 +86,7 @@ static int all_true(const tw_fault_plan_t *plan, const tw_fault_record_t *end)
     return end->named != 0 || blames_itself(plan, end);
 }
 
-/** 1 if nothing keeps the ranks that are left from saying the same: no link has failed, and all had met. */
+/** Return 1 if the ranks that are left must all name the same rank: no link has failed, and all had met. */
 static int must_agree(const tw_fault_plan_t *plan)
 {
     for (int i = 0; i < plan->n_faults; i++) {

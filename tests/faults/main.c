@@ -81,7 +81,7 @@ static int run_campaign(const tw_fault_options_t *options)
 {
     tw_fault_totals_t totals = {0};
     FILE *json = NULL;
-    /* What is not set is set so that a fault costs seconds. */
+    /* Short time limits, unless the user has set some: a fault is to cost seconds. */
     setenv("TW_PEER_TIMEOUT", "2s", 0);
     setenv("TW_JOIN_TIMEOUT", "2s", 0);
     if (bench_json_open(options->json, BENCH_JSON_ANEW, &json) != TW_OK) {

@@ -1,4 +1,4 @@
-/* Whom the log names. */
+/* Finds the ranks that the log names as failed. */
 #include "tests/faults/state.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static uint64_t bit(long rank)
     return rank >= 0 && rank < TW_FAULTS_MAX_RANKS ? (uint64_t)1 << rank : 0;
 }
 
-/** "2, 4 and 5" */
+/** Parse "2, 4 and 5" into bits. */
 static uint64_t parse_list(const char *text)
 {
     uint64_t named = 0;
@@ -22,8 +22,8 @@ static uint64_t parse_list(const char *text)
     return named;
 }
 
-/** "rank 1: peer 3 failed: ...", "rank 3: this rank failed: ...", "rank 0: missing after 4 s: rank 3, 4", or,
- *  from a rank that never reached rank 0, "rank 1: could not join ...". */
+/** The lines are "rank 1: peer 3 failed: ...", "rank 3: this rank failed: ...", "rank 0: missing after 4 s:
+ *  rank 3, 4" and, from a rank that never reached rank 0, "rank 1: could not join ...". */
 uint64_t tw_fault_names_parse(const char *line)
 {
     const char *missing = strstr(line, "missing after "), *peer = strstr(line, "peer ");

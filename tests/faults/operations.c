@@ -33,8 +33,8 @@ typedef struct tensors {
     float *src, *dst; /* [n_elems], of which the operation uses what it needs */
 } tensors_t;
 
-/** Integers that the codec gives back as they are: each block has its largest one, so that the
- *  scale is 1. */
+/** Return an element: an integer that the codec keeps exactly, as each block has its largest integer and so a
+ *  scale of 1. */
 static float value(const operation_t *operation, int rank, size_t elem)
 {
     int bits = tw_quant_row_get(operation->codec)->bits, most = bits > 0 ? (1 << (bits - 1)) - 1 : 127;

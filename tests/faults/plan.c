@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A random number is as good as its seed, so that a run can be repeated. */
+/* A generator of random numbers that depend on the seed alone, so that a run can be repeated. */
 typedef struct dice {
     uint64_t state;
 } dice_t;
@@ -27,7 +27,7 @@ static double between(dice_t *dice, double low, double high)
     return low + (high - low) * ((double)(roll(dice) >> 11) * 0x1p-53);
 }
 
-/* How long a phase lasts, roughly: faults come at any time within it. */
+/* About how long each phase lasts: a fault comes at any time within it. */
 static const double phase_sec[TW_FAULT_PHASE_COUNT] = {
     [TW_FAULT_RENDEZVOUS] = 0.3, [TW_FAULT_CREATION] = 0.15, [TW_FAULT_OPERATION] = 0.03,
     [TW_FAULT_BETWEEN] = 0.05,   [TW_FAULT_DESTROY] = 0.02,  [TW_FAULT_AFTER_FIRST] = 0.1,
@@ -73,7 +73,7 @@ static tw_fault_t make_fault(dice_t *dice, const tw_fault_plan_t *plan)
         .loss = pick(dice, 2) ? 1 : 0.01};
 }
 
-/** Two faults hit two ranks, at two nodes if both are of links. */
+/** Return 1 if the two faults hit different ranks, or, if both are of links, different nodes. */
 static int can_go_together(const tw_fault_plan_t *plan, const tw_fault_t *a, const tw_fault_t *b)
 {
     int links = !tw_fault_ends_rank(a) && !tw_fault_ends_rank(b);
@@ -86,7 +86,7 @@ void tw_fault_plan_make(tw_fault_plan_t *plan, uint64_t seed, uint64_t index, in
     dice_t dice = {.state = seed * 0xd1342543de82ef95u + index};
     *plan = (tw_fault_plan_t){
         .seed = seed, .index = index, .n_nodes = n_nodes, .ranks_per_node = ranks_per_node, .n_faults = 1};
-    /* Those who stay when rank 0 has left must be two at least. */
+    /* At least two ranks must stay when rank 0 has left. */
     plan->phase = (tw_fault_phase_t)pick(&dice, world > 2 ? TW_FAULT_PHASE_COUNT : TW_FAULT_AFTER_FIRST);
     plan->at_op = 1 + pick(&dice, TW_FAULTS_OPS - 2);
     plan->exits_at_once = pick(&dice, 2);

@@ -50,7 +50,7 @@ static tw_status_t operate(life_t *life)
 {
     const tw_fault_plan_t *plan = life->plan;
     life->where = "operation";
-    /* Those who stay when rank 0 has left have as much before them as all had. */
+    /* After rank 0 has left, the others run as many operations as a whole job. */
     int n_ops = TW_FAULTS_OPS + (plan->phase == TW_FAULT_AFTER_FIRST ? plan->at_op + 1 : 0);
     for (int i = 0; i < n_ops; i++) {
         int is_alone = plan->phase == TW_FAULT_AFTER_FIRST && i > plan->at_op;

@@ -1,4 +1,4 @@
-/* What the campaign says: a line for each run, and the sums. */
+/* Reports the campaign: a line for each run, and the sums. */
 #include "tests/faults/faults.h"
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
-/** "kill+flap" */
+/** Write the kinds of the plan's faults, as "kill+flap". */
 static void format_kinds(const tw_fault_plan_t *plan, char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "%s%s%s", tw_fault_kind_name(plan->faults[0].kind),
@@ -31,7 +31,7 @@ static json_t *list_victims(const tw_fault_plan_t *plan)
     return list;
 }
 
-/** {"1": 3, "2": 3}: a rank, null for nobody, or a list of those who are missing. */
+/** List whom each rank named, as {"1": 3, "2": 3}: a rank, null for none, or a list of missing ranks. */
 static json_t *list_names(const tw_fault_plan_t *plan, const tw_fault_story_t *story)
 {
     json_t *names = json_object();
