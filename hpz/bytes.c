@@ -1,4 +1,4 @@
-/* Counts the bytes that an hpz holds, and the most that its syncs take. */
+/* Counts the bytes that an hpz holds, and those that its syncs take at most. */
 #include "hpz/state.h"
 
 /* ---- what is held -------------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
 
-/* A slice of a unit. Places follow each other in the order in which slices begin. */
+/* A slice of a unit. Places are ordered as slices begin: unit by unit. */
 typedef struct {
     int unit;
     tw_hpz_slice_t slice;
@@ -75,14 +75,14 @@ size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz)
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
 
-/* Which syncs are counted: those of a kind (TW_HPZ_SYNC_COUNT: any); lossless ones take `bits` bits a
+/* Which syncs are counted: those of `kind` (TW_HPZ_SYNC_COUNT: of any); a lossless one takes `bits` bits a
  * weight. */
 typedef struct {
     tw_hpz_sync_t kind;
     double bits;
 } syncs_t;
 
-/** Bytes of a node's message, in the kind of sync whose message is longest. */
+/** Return the bytes of a node's message, in the kind of sync whose message is longest. */
 static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
 {
     size_t most = 0;
@@ -95,7 +95,8 @@ static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
     return most;
 }
 
-/** Bytes of a node's message that are written. A lossless one's buffer has more, which nobody touches. */
+/** Return how many bytes of the buffer for a node's message are written. A lossless one's buffer is larger,
+ *  but the rest is never touched. */
 static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
 {
     if (syncs->kind == TW_HPZ_SYNC_COUNT) {
@@ -109,7 +110,7 @@ static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *sy
     return most;
 }
 
-/** Bytes of the own new values of a slice. */
+/** Return the bytes of this rank's new values in a slice. */
 static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
@@ -125,7 +126,7 @@ static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
            (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
 }
 
-/** Bytes that a slice under way holds. */
+/** Return the bytes that a slice under way holds. */
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
@@ -135,8 +136,8 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
     return bytes;
 }
 
-/** Bytes of all slices that may be under way together, from `first` on. New values that are not kept count
- *  only while they are encoded. */
+/** Return the bytes of all slices, from `first` on, that may be under way together. New values that are not
+ *  kept count only while they are encoded. */
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;

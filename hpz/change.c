@@ -6,8 +6,9 @@
 #define HEAD_WORDS 4
 #define HEAD_BYTES (HEAD_WORDS * sizeof(uint32_t))
 #define ALIGN_BYTES ((size_t)16)
-#define LOOK_BYTES ((size_t)4096) /* of one memcmp; only where they differ steps are compared */
-#define NUMBER_BYTES_MAX 5        /* that a number of 32 bits takes in the list */
+/* bytes of a first, coarse memcmp: steps are compared only where it finds a difference */
+#define LOOK_BYTES ((size_t)4096)
+#define NUMBER_BYTES_MAX 5 /* most bytes of a number of 32 bits in the list */
 
 /** A piece: a range that differs, counted in steps. */
 typedef struct piece {
@@ -17,17 +18,17 @@ typedef struct piece {
 /** A cut: the range of a piece that lies in one field. */
 typedef struct cut {
     const tw_hpz_field_t *field;
-    size_t offset, n_bytes; /**< in the run */
+    size_t offset, n_bytes; /**< place in the run */
 } cut_t;
 
 struct tw_hpz_change {
     tw_quant_delta_t *delta;
     tw_hpz_bytes_t pieces, cuts, segments;
-    tw_hpz_bytes_t old_upper, new_upper; /**< halves of words, one after the other */
+    tw_hpz_bytes_t old_upper, new_upper; /**< halves of fp32 words, one after the other */
     size_t n_pieces, n_cuts;
 };
 
-/** Lengths of the list and of what follows it in a message. */
+/** Bytes of the list and of what follows it in a message. */
 typedef struct sizes {
     size_t list, halves, uppers, bytes, n_words, n_bytes;
 } sizes_t;
@@ -93,7 +94,7 @@ static size_t change_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Write zeros up to the next multiple of ALIGN_BYTES; returns where they end. */
+/** Write zeros up to the next multiple of ALIGN_BYTES; return where they end. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
     memset(at, 0, change_aligned(bytes) - bytes);
@@ -112,7 +113,8 @@ static size_t most_pieces(const tw_hpz_form_t *form)
 
 size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
 {
-    /* A piece takes, besides its bytes, two numbers in the list, and the rest of an element at both ends. */
+    /* Besides its bytes, a piece takes two numbers in the list, and is widened to whole elements at both
+     * ends. */
     size_t by_piece = 2 * NUMBER_BYTES_MAX + 2 * sizeof(float);
     return form->run_bytes + most_pieces(form) * by_piece + HEAD_BYTES + 3 * ALIGN_BYTES +
            2 * tw_quant_delta_bound_bytes(0) + tw_quant_delta8_bound_bytes(form->run_bytes) - form->run_bytes;
@@ -181,7 +183,7 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
     return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_delta_segment_t));
 }
 
-/** Bytes of all cuts that are coded this way. */
+/** Return the bytes of all cuts with this coding. */
 static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
 {
     size_t bytes = 0;
@@ -198,8 +200,8 @@ static size_t change_state_of(const cut_t *cut)
 
 /* ---- the three deltas ---------------------------------------------------------------------------------- */
 
-/** List all halves, or all bytes, as segments of a delta, from the run to `fresh`; NULL: they are decoded in
- *  place. */
+/** List all cuts with this coding as segments of a delta, from the run to `fresh`; fresh NULL: they are
+ *  decoded in place. */
 static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding, uint8_t *run,
                            uint8_t *states, const uint8_t *fresh)
 {
@@ -219,7 +221,7 @@ static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding
     return n;
 }
 
-/** The same for the upper halves of words, which take_words has copied out. */
+/** Do the same for the upper halves of words, which take_words has copied out. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
@@ -240,7 +242,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
     return n;
 }
 
-/** Copy the upper and the lower halves of all words out of a run; NULL: not these. */
+/** Copy the upper and, unless `lowers` is NULL, the lower halves of all words out of a run. */
 static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16_t *uppers, uint8_t *lowers)
 {
     size_t at = 0;

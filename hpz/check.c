@@ -1,4 +1,4 @@
-/** Whether all replicas are of one version, and equal along each rail. */
+/** Checks that all replicas have one version, and are equal along each rail. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -56,7 +56,7 @@ static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
     return TW_OK;
 }
 
-/** Gather the stamps of all ranks: [world][n_tensors], in which the own ones are already. */
+/** Gather the stamps of all ranks into [world][n_tensors]; this rank's own are there already. */
 static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
 {
     size_t n_bytes = (size_t)hpz->world * n_stamps(hpz) * sizeof(*stamps);
@@ -66,7 +66,7 @@ static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
     return tw_coll_run(hpz->params.coll, &args);
 }
 
-/** The first rank with this place on its node. */
+/** Return the first rank of a rank's rail. */
 static int first_of_rail(const tw_hpz_t *hpz, int rank)
 {
     int local = tw_coll_local_of(hpz->params.coll, rank), first = 0;

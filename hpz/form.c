@@ -1,9 +1,10 @@
-/** Makes the fields of a run: its parts, and the bytes between them. */
+/** Makes the fields of a run, from its parts and the bytes between them. */
 #include <stdlib.h>
 
 #include "hpz/change.h"
 
-/** How a part is coded. The codec of halves needs even addresses; a part at an odd one is coded as bytes. */
+/** Return how a part is coded. The codec of halves needs even addresses, so a part at an odd one is coded as
+ *  bytes. */
 static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hpz_part_t *part)
 {
     if (part->type == TW_TYPE_FP32) {

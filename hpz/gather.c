@@ -1,9 +1,7 @@
-/** Gathers of kept units: posted by any thread, which encodes, and moved on by one thread in the order of
- *  posting.
- *
- *  Records and messages travel on a communicator each, and so does what stays in the node: a gather's records
- *  may be posted before the messages of those before it, and the order on each of them is the same on all
- *  ranks. */
+/** Gathers of kept units: any thread may post one, and encodes it; the keeper's thread carries them out in
+ *  the order of posting.
+ *  Records, messages and what stays in the node have a communicator each: a gather's records may be posted
+ *  before the messages of earlier gathers, and yet on each communicator all ranks have the same order. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +71,7 @@ static tw_status_t post_record(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     return post_counted(keeper->rail_records, &args, gather, &gather->meeting);
 }
 
-/** Whether the replicas of the version that follows this one are to be checked. */
+/** Return 1 if the replicas are to be checked in this gather, which makes the next version. */
 static int is_check_due(const tw_hpz_kept_t *kept)
 {
     uint64_t steps = kept->keeper->check_steps;
@@ -85,7 +83,7 @@ static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
     return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 means that nothing is checked */
 }
 
-/** Encode the first gather of a unit: the run as it is. */
+/** Encode the first gather of a unit, which sends the run as it is. */
 static void gather_begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes,
                          size_t *changed)
 {
@@ -115,7 +113,7 @@ static tw_status_t change(tw_hpz_gather_t *gather, uint8_t *run, uint8_t *fresh,
     return TW_OK;
 }
 
-/** Encode the own message, make the own replica follow it, and fill in the record. */
+/** Encode this rank's message, apply it to this rank's own replica, and fill in the record. */
 static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -273,7 +271,7 @@ static size_t gather_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Where a node's message is received: in the first gather straight in the replica. */
+/** Return where a node's message is received: the first gather's goes straight into the replica. */
 static uint8_t *gather_place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -301,7 +299,7 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     return tw_coll_wait(request);
 }
 
-/** Make the replica of a node's run follow that node's message. */
+/** Apply a node's message to the replica of its run. */
 static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *message, size_t bytes)
 {
     uint8_t *run = tw_hpz_kept_run(kept, node);
@@ -346,7 +344,8 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/** Bytes of the other nodes' messages; *any: 1 if a message, the own one included, is not empty. */
+/** Return the bytes of the other nodes' messages; *any is 1 if any message, the own one included, is not
+ *  empty. */
 static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -359,7 +358,7 @@ static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
     return bytes;
 }
 
-/** Bring the replicas of the rail up to date. */
+/** Bring the replicas of the rail's runs up to date. */
 static tw_status_t gather_update(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -383,8 +382,8 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 
 /* ---- in the node --------------------------------------------------------------------------------------- */
 
-/** Fill in the counts of the node's exchange for runs of this length: a rank's runs are held by the local
- *  rank of the same place. */
+/** Fill in the counts of the node's exchange for runs of this length: the local rank of the same place holds
+ *  a rank's run. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
@@ -397,7 +396,7 @@ static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
     }
 }
 
-/** Post the gather of the whole unit from the replicas of the node. */
+/** Post the exchange in the node, which gathers the whole unit from the node's replicas. */
 static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -441,7 +440,7 @@ static void gather_settle(tw_hpz_gather_t *gather, tw_status_t status)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/** After a failure the request may still write to the memory of gathers: that is kept until the communicators
+/** After a failure the request may still write to a gather's memory, so that is kept until the communicators
  *  have ended. */
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
@@ -456,7 +455,7 @@ static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     gather_settle(gather, status);
 }
 
-/** Wait for the next gather that is posted; NULL: the keeper ends. */
+/** Wait for the next gather that is posted; return NULL if the keeper ends. */
 static tw_hpz_gather_t *next(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);

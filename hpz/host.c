@@ -1,4 +1,4 @@
-/** The host's memory as a table, which is what replicas lie in unless another one is given. */
+/** The host's memory as a table of operations: replicas lie there unless another memory is given. */
 #include <string.h>
 
 #include "hpz/state.h"

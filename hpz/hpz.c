@@ -1,4 +1,4 @@
-/** Making and ending an hpz. */
+/** Makes and destroys an hpz. */
 #include "hpz/hpz.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/** Making and ending a keeper. */
+/** Makes and destroys a keeper. */
 #include "hpz/keeper.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/** Kept units, inside. Private to the folder and its white-box tests.
+/** Structs of kept units and of their keeper. Private to the folder and its white-box tests.
  *
  *  Read keeper.h, then change.h (the difference between two runs as a message), form.c (what a run is made
  *  of), round.h (changes with loss), keep.c (a keeper), kept.c (a unit), gather.c. */
@@ -15,14 +15,15 @@ TW_C_BEGIN
 
 /** What a rank tells its rail about a gather. */
 typedef struct tw_hpz_record {
-    uint64_t unit;    /**< a hash of the name and the parts */
-    uint64_t gather;  /**< its number, from 1 */
-    uint64_t version; /**< of the replica that it follows; 0: there is none yet, runs come as they are */
-    uint64_t bytes;   /**< of the message that follows; 0: nothing has changed */
-    uint64_t check;   /**< a hash of the own run; 0: no check in this gather */
+    uint64_t unit;   /**< hash of the unit's name and parts */
+    uint64_t gather; /**< number of the gather, from 1 */
+    /** version of the replica that the change is from; 0: none yet, runs are sent as they are */
+    uint64_t version;
+    uint64_t bytes; /**< length of the message that follows; 0: nothing has changed */
+    uint64_t check; /**< hash of the rank's own run; 0: no check in this gather */
 } tw_hpz_record_t;
 
-/** A gather under way, or a spare one: its memory is kept for the next. */
+/** A gather under way, or a spare one, whose memory the next gather uses. */
 typedef struct tw_hpz_gather {
     tw_hpz_kept_t *kept;
     uint8_t *whole;
@@ -37,21 +38,22 @@ typedef struct tw_hpz_gather {
 typedef STAILQ_HEAD(tw_hpz_gathers, tw_hpz_gather) tw_hpz_gathers_t;
 
 struct tw_hpz_keeper {
-    tw_coll_t *all_ranks; /**< of the keeper's own: all ranks */
+    tw_coll_t *all_ranks; /**< the keeper's own communicator of all ranks */
     tw_coll_t *in_node, *rail, *rail_records;
     int rank, world, n_nodes, node, local;
     int *rail_ranks; /**< [N] the rank of each node on this rail */
     uint64_t check_steps;
-    tw_coll_segment_t *segments; /**< [W] of the thread's exchange */
-    size_t *in_node_counts;      /**< [W][L] bytes of rank w's run held by local rank l, for the last unit */
-    size_t in_node_run_bytes;    /**< the run length they are for */
+    tw_coll_segment_t *segments; /**< [W] segments of the exchange that the thread runs */
+    /** [W][L] how many bytes of rank w's run local rank l holds, for the last unit */
+    size_t *in_node_counts;
+    size_t in_node_run_bytes; /**< length of the runs that in_node_counts is for */
     tw_hpz_change_t *encoder, *decoder;
-    pthread_mutex_t posting; /**< one at a time: the order of gathers; the encoder */
-    pthread_mutex_t lock;    /**< of what follows, and of a unit's `busy` and what it protects */
+    pthread_mutex_t posting; /**< one thread posts at a time: it guards the gathers' order and the encoder */
+    pthread_mutex_t lock;    /**< guards what follows, and in each unit `busy`, `status` and `last` */
     pthread_cond_t changed;
     pthread_t thread;
     int has_thread, is_stopping;
-    tw_status_t failed; /**< what ended the keeper */
+    tw_status_t failed; /**< error that has ended the keeper */
     tw_hpz_gathers_t queue, spare;
 };
 
@@ -59,21 +61,22 @@ struct tw_hpz_kept {
     tw_hpz_keeper_t *keeper;
     char *name;
     tw_hpz_form_t form;
-    tw_hpz_round_t *round; /**< or NULL */
+    tw_hpz_round_t *round; /**< NULL: no part is rounded */
     uint64_t id, version, gathers;
     uint8_t *runs;   /**< [N][run_bytes] replicas of the rail's runs */
-    uint8_t *states; /**< [N][form.n_coded] their previous changes */
+    uint8_t *states; /**< [N][form.n_coded] previous changes of their elements */
     int busy;
-    tw_status_t status; /**< of the last gather */
+    tw_status_t status; /**< result of the last gather */
     tw_hpz_gathered_t last;
 };
 
-/** gather.c: the thread's body, arg: the keeper; it ends when that is to stop and nothing is under way. */
+/** The body of the keeper's thread (gather.c); arg is the keeper. It ends when the keeper is to stop and no
+ *  gather is under way. */
 void *tw_hpz_keeper_run(void *arg);
 /** Accepts NULL. */
 void tw_hpz_gather_free(tw_hpz_gather_t *gather);
 
-/** Most bytes of a message of changes: of rounded parts, then without loss. */
+/** Return the most bytes of a message: the changes of rounded parts, then those without loss. */
 static inline size_t tw_hpz_kept_bound_bytes(const tw_hpz_kept_t *kept)
 {
     return tw_hpz_round_bound_bytes(kept->round) + tw_hpz_change_bound_bytes(&kept->form);

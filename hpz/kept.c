@@ -1,4 +1,4 @@
-/** Makes a kept unit: takes its memory, and agrees with all ranks on it. */
+/** Makes a kept unit: allocates its memory, and agrees with all ranks on it. */
 #include "hpz/keep_state.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept
     return bytes;
 }
 
-/** Allocate the unit's memory; 0: there is not enough. */
+/** Allocate the unit's memory; return 0 if there is not enough. */
 static int kept_take_memory(tw_hpz_kept_t *kept)
 {
     size_t nodes = (size_t)kept->keeper->n_nodes;
@@ -75,7 +75,7 @@ static tw_status_t kept_look_at(const tw_hpz_keeper_t *keeper, const char *name,
     return TW_OK;
 }
 
-/** Exchange offers. *refusing: the lowest rank without room, or -1: all keep the unit. */
+/** Exchange offers. *refusing is the lowest rank without room, or -1 if all ranks keep the unit. */
 static tw_status_t kept_agree(tw_hpz_kept_t *kept, int has_room, int *refusing)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -117,7 +117,8 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
     *refusing = -1;
     TW_TRY(kept_make(keeper, params, &kept));
     int has_room = params->has_room && kept_take_memory(kept);
-    pthread_mutex_lock(&keeper->posting); /* as gathers are: in the same order on all ranks */
+    /* under the lock of gathers, so that all ranks have the same order */
+    pthread_mutex_lock(&keeper->posting);
     tw_status_t status = kept_agree(kept, has_room, refusing);
     pthread_mutex_unlock(&keeper->posting);
     if (status != TW_OK || *refusing >= 0) {

@@ -1,8 +1,9 @@
-/** Blocks of the lossy delta that lag behind their master: measured against what a full sync would have
- *  made of them, in units of the master's last update; on request sent as they are with the next delta.
+/** Measures how far blocks of the lossy delta lag behind their master, in units of the master's last update.
+ *  A block that does not lag is what a full sync would have made it. On request the next delta sends late
+ *  blocks plain.
  *
- *  Late blocks in a message: for each u32 tensor (in the unit), u32 block, then the block's new values in
- *  bf16. */
+ *  Late blocks in a message: for each one u32 tensor (its index in the unit), u32 block, then the block's new
+ *  values in bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static float lag_widen(uint16_t value)
     return wide;
 }
 
-/** The lag of a block; infinite where it lags though its master has not moved. */
+/** Return the lag of a block; it is infinite if the block lags though its master has not moved. */
 static double block_lag(const uint16_t *fresh, const uint16_t *replica, const float *master,
                         const float *last, size_t n)
 {
@@ -63,7 +64,7 @@ static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t te
     return TW_OK;
 }
 
-/* The blocks of a node's piece that are in a slice. A slice never ends within a block. */
+/* Range of the blocks of a node's piece that are in a slice. A slice never ends inside a block. */
 typedef struct {
     size_t first, end;
 } blocks_t;
@@ -131,7 +132,7 @@ void tw_hpz_lag_end(tw_hpz_unit_t *unit)
 {
     tw_hpz_lag_t before = unit->lag;
     unit->lag = unit->now;
-    unit->now = before; /* so that the list's memory is used again */
+    unit->now = before; /* its list's memory is used again */
 }
 
 /* ---- in a message -------------------------------------------------------------------------------------- */
@@ -142,7 +143,7 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
     return block_elems(hpz, piece_in_unit(hpz, unit, late.tensor, hpz->node, &t), late.block);
 }
 
-/** Whether a block that was late after the last sync is in this slice. */
+/** Return 1 if a block that was late after the last sync is in this slice. */
 static int is_in(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_late_t late)
 {
     size_t t;
@@ -192,7 +193,7 @@ void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, u
     }
 }
 
-/** Apply one late block of a message. Returns its bytes, or 0 if no rank writes such a block. */
+/** Apply one late block of a message. Return its bytes in the message, or 0 if the block is invalid. */
 static size_t apply_late(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, unit, &first), t;

@@ -14,7 +14,7 @@ struct tw_hpz_layout_s {
     size_t *first;      /* [n_units + 1] the first tensor of each unit */
     size_t *full;       /* [n_tensors] offsets in the whole unit */
     size_t *secondary;  /* [n_tensors][ranks_per_node] offsets in the parts */
-    size_t *primary;    /* [n_tensors][n_nodes][ranks_per_node] */
+    size_t *primary;    /* [n_tensors][n_nodes][ranks_per_node] offsets in the primary parts */
     size_t *unit_elems; /* [n_units][1 + L + N * L] elements of the whole and of each part */
 };
 
@@ -105,8 +105,8 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     return (elems + block - 1) / block * block;
 }
 
-/** The last place after `first`, up to `end`, where a slice may end; if there is none, the first one after
- *  `first`. */
+/** Return the last place after `first`, and at most `end`, where a slice may end; if there is none, the first
+ *  one after `first`. */
 static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
@@ -193,7 +193,7 @@ static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors
     return TW_OK;
 }
 
-/** Where a tensor of n elements begins in a part that has *elems so far. */
+/** Append n elements of a tensor to a part that has *elems so far; return where they begin. */
 static size_t layout_append(size_t *elems, size_t n)
 {
     size_t offset = *elems;

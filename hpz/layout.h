@@ -1,4 +1,5 @@
-/** Who owns which part of the weights: arithmetic only. In hpz/hpz.h, which has the words.
+/** Computes who owns which part of the weights, by arithmetic only. hpz/hpz.h includes it, and explains the
+ *  words.
  *
  *  A tensor of n elements is split evenly over l (the first n % L parts one element more), each such part
  *  evenly over the nodes. So the piece of rank (node, local) is a run of the tensor, perhaps an empty one,
@@ -15,8 +16,8 @@ typedef struct tw_hpz_tensor {
     size_t n_elems;
     int unit;         /**< 0, 1, ...; never less than that of the tensor before */
     int unquantized;  /**< 1: never quantized (norms, biases) */
-    size_t row_elems; /**< of a matrix: its last dimension, for the lossless codec; 0: not known */
-    int frozen;       /**< 1: its master never changes: deltas have nothing of it; only full syncs send it */
+    size_t row_elems; /**< row length of a matrix, its last dimension, for the lossless codec; 0: not known */
+    int frozen;       /**< 1: its master never changes, so only full syncs send it, not deltas */
 } tw_hpz_tensor_t;
 
 /** A run of a tensor's elements in a part of its unit, or in the whole unit. */
@@ -30,26 +31,28 @@ typedef struct tw_hpz_piece {
  *  name tw_hpz_layout would hide the function tw_hpz_layout(). */
 typedef struct tw_hpz_layout_s tw_hpz_layout_t;
 
-/** tensors: copied. TW_ERR_INVALID (logged): units that do not ascend by at most one from 0, n_nodes or
- *  ranks_per_node below 1, more elements than fit in memory (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
+/** Make a layout; `tensors` is copied. TW_ERR_INVALID (logged): units do not ascend by at most one from 0,
+ *  n_nodes or ranks_per_node is below 1, or there are more elements than fit in memory
+ *  (TW_MEMORY_BYTES_MAX); TW_ERR_NO_MEMORY. */
 tw_status_t tw_hpz_layout_create(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                  int ranks_per_node, tw_hpz_layout_t **out);
 void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
 
 int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
-/** Tensors of a unit: from *first on; returns how many. */
+/** Return how many tensors a unit has; *first is the index of the first. */
 size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
-/** Elements of a whole unit, of its secondary part at `local`, of its primary part at (node, local). */
+/** Return the elements of a whole unit; of its secondary part at `local`; of its primary part at (node,
+ *  local). */
 size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
 size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
 size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
-/** The piece of a tensor (its index in the list) in the same three. */
+/** Return a tensor's piece in each of the three; `tensor` is its index in the list. */
 tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
 tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);
 
 /** A slice of a unit: elements first .. end - 1 of the primary part of rank (0, 0), whose pieces are the
- *  longest. At another rank it is the same elements of each piece, as far as the piece has them. Slices that
+ *  longest. At another rank it has the same elements of each piece, as far as the piece reaches. Slices that
  *  follow one another, from 0 to the end of rank (0, 0)'s part, make the unit. */
 typedef struct tw_hpz_slice {
     size_t first, end;
@@ -58,20 +61,22 @@ typedef struct tw_hpz_slice {
 /** A slice ends where a piece does, or after a multiple of `step` of the piece's elements. This is the usual
  *  step; smaller slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
-/** `elems` (0: the usual), rounded up to whole blocks of a codec, if it has any, which are never parted. */
+/** Return the step: `elems`, or the usual step for 0, rounded up to whole blocks of the codec, which a slice
+ *  never divides. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
-/** The slice that follows the one that ends at `first` (0: the first one), of at most `most` elements a rank,
- *  or `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
+/** Return the slice that begins at `first`, where the one before ends, of at most `most` elements a rank, or
+ *  `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
 tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
                                  size_t step);
-/** The most elements of a slice at a rank, in a sync of a unit. sync_elems: as in tw_hpz_params_t; 0: any
- *  number. A unit larger than that goes in slices of half of it: one travels while the next is coded. */
+/** Return the most elements of a slice at a rank, in a sync of a unit. sync_elems is that of tw_hpz_params_t;
+ *  0: any number. A larger unit goes in slices of half of sync_elems: one is sent while the next is coded. */
 size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
                               size_t step);
-/** The elements of a tensor's piece at (node, local) that are in a slice. offset: in the whole part. */
+/** Return the elements of a tensor's piece at (node, local) that are in a slice; their offset is in the whole
+ *  part. */
 tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
                                   tw_hpz_slice_t slice);
-/** Elements of a slice of a unit at (node, local). In that rank's part they are one run. */
+/** Return how many elements a slice of a unit has at (node, local); they are one run of that rank's part. */
 size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int local, tw_hpz_slice_t slice);
 
 TW_C_END

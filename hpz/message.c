@@ -1,5 +1,5 @@
-/** What a rank sends to its rail in a sync of a slice of a unit, and what becomes of it there. A piece here
- *  is what of it is in the slice.
+/** Writes the message that a rank sends to its rail in a sync of a slice, and applies those of others. Here
+ *  a piece means as much of it as lies in the slice.
  *
  *  FULL       its pieces in bf16, in the order of the tensors
  *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
@@ -29,7 +29,7 @@ static int message_is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tens
     return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
 
-/** Whether a tensor is left out of this kind of message: frozen ones are in no delta. */
+/** Return 1 if this kind of message leaves the tensor out: frozen ones are in no delta. */
 static int is_left_out(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
     return kind != TW_HPZ_FULL && hpz->params.tensors[tensor].frozen;
@@ -49,7 +49,7 @@ static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t
     return tw_hpz_slice_piece(hpz->layout, tensor, node, hpz->local, slice);
 }
 
-/** Bytes of all pieces of a node, without late blocks. */
+/** Return the bytes of all pieces of a node, without late blocks. */
 static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
@@ -88,7 +88,7 @@ static tw_quant_args_t args_of(const tw_hpz_t *hpz, int unit)
                              .factor = 1};
 }
 
-/** The new values of an own piece. */
+/** Return the new values of one of this rank's pieces. */
 static const uint16_t *fresh_of(const tw_hpz_transfer_t *transfer, tw_hpz_piece_t piece)
 {
     return transfer->fresh + (piece.offset - transfer->own_first);
@@ -132,8 +132,8 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** List a node's pieces as segments of a lossless delta. has_fresh 1: they are the own ones and have new
- *  values, to be encoded; 0: they are decoded in place. */
+/** List a node's pieces as segments of a lossless delta. has_fresh 1: the pieces are this rank's, and their
+ *  new values are encoded; 0: they are decoded in place. */
 static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -153,7 +153,8 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
     return n;
 }
 
-/** Make the own replica follow its lossless delta: copy the new values. Encoding has updated the states. */
+/** Bring this rank's own replica up to date after a lossless delta, by copying the new values. Encoding has
+ *  updated the states. */
 static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -169,8 +170,8 @@ static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer
     return TW_OK;
 }
 
-/** Encode a lossless delta. Memory that is not the host's has one buffer of new values, which the next
- *  transfer takes, so there the replica gets them at once. */
+/** Encode a lossless delta. Memory other than the host's has a single buffer of new values, which the next
+ *  transfer overwrites; there the replica gets them at once. */
 static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
     size_t n = delta_pieces(hpz, transfer, hpz->node, 1);

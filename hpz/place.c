@@ -4,7 +4,8 @@
 
 #include "hpz/state.h"
 
-/** Lay out nodes of unequal size, which have no replicas: each rank counts as a node of one rank. */
+/** Set the places for nodes of unequal size, which have no replicas: each rank counts as a node of its
+ *  own. */
 static void find_single_places(tw_hpz_t *hpz)
 {
     hpz->is_flat = 1;

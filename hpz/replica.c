@@ -1,4 +1,4 @@
-/** The replicas of a node: filled from a whole unit, gathered into one. */
+/** Fills the replicas of a node from a whole unit, and gathers a whole unit from them. */
 #include <inttypes.h>
 
 #include "hpz/state.h"

@@ -1,4 +1,4 @@
-/* The memory of an hpz: room for its calls, replicas, and the codecs of their deltas. */
+/* Allocates the memory of an hpz: arrays for its calls, replicas, and the codecs of their deltas. */
 #include <stdlib.h>
 
 #include "hpz/state.h"
@@ -13,7 +13,7 @@ static size_t most_tensors(const tw_hpz_t *hpz)
     return most;
 }
 
-/** A planned hpz posts nothing, so its arrays need not be for all ranks. */
+/** An hpz for planning posts nothing, so its arrays need no room for all ranks. */
 tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
 {
     size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
@@ -39,7 +39,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** Take one block of memory for all units; *own: the block, if the hpz has to free it. */
+/** Allocate one block of memory for all units; *own is the block if the hpz has to free it. */
 static void *room_take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;

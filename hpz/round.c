@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #define ALIGN_BYTES ((size_t)16)
-/* A part that moves by more than its norm / FAR_PART goes without loss. */
+/* A part that moves by more than its norm / FAR_PART is sent without loss. */
 #define FAR_PART 8
 #define CHUNK_ELEMS ((size_t)16384)
 
@@ -21,7 +21,7 @@ struct tw_hpz_round {
     tw_quant_t *quant;
     part_t *parts;
     size_t n_parts;
-    size_t chunk_elems; /* of one call of the codec: whole frames of it */
+    size_t chunk_elems; /* elements of one call of the codec: whole frames of it */
     float *given, *had; /* [chunk_elems] */
     uint32_t step;      /* counts calls, for the seed of stochastic rounding */
 };
@@ -105,7 +105,7 @@ void tw_hpz_round_destroy(tw_hpz_round_t *round)
     }
 }
 
-/** Bytes of a message before the first change. */
+/** Return the bytes of a message before the first change. */
 static size_t head_bytes(const tw_hpz_round_t *round)
 {
     return ((round->n_parts + 7) / 8 + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -122,7 +122,7 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/** Note the hash of the values that are given; 1 if they are those that were given last. */
+/** Note the hash of the values that are given; return 1 if the same were given last. */
 static int is_given_again(part_t *part, const uint8_t *fresh)
 {
     uint64_t before = part->given;
@@ -137,7 +137,7 @@ void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh)
     }
 }
 
-/** Elements of the chunk of a part that begins at `first`. */
+/** Return how many elements the part's chunk that begins at `first` has. */
 static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t first)
 {
     size_t rest = part->n_elems - first;
@@ -149,7 +149,8 @@ static size_t round_place_of(const part_t *part, size_t first)
     return part->offset + first * tw_type_bytes(part->type);
 }
 
-/** Sum the squares of a part's change and of its values. Not finite if one of the values is not. */
+/** Sum the squares of a part's change and of its values. The sums are not finite if one of the values is
+ *  not. */
 static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                           double *change, double *size)
 {
@@ -166,7 +167,7 @@ static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8
     }
 }
 
-/** Write the change of a part, and make the replica follow. */
+/** Write the change of a part, and apply it to the replica. */
 static tw_status_t round_part(tw_hpz_round_t *round, const part_t *part, uint8_t *run, const uint8_t *fresh,
                               uint8_t *at)
 {
@@ -234,7 +235,7 @@ static int has_change(const uint8_t *message, size_t index)
     return message[index / 8] >> index % 8 & 1;
 }
 
-/** Bytes of the message that begins at `message`; 0 if no encoder writes such a one. */
+/** Return the length of the message that begins at `message`; 0 if no encoder writes such a message. */
 static size_t message_bytes(const tw_hpz_round_t *round, const uint8_t *message, size_t bytes)
 {
     size_t head = head_bytes(round), expected = head;

@@ -1,7 +1,6 @@
-/** hpz, inside: an hpz, its units, and a sync of a unit under way. Private to the folder and its white-box
- *  tests.
+/** Structs of an hpz, its units, and syncs under way. Private to the folder and its white-box tests.
  *
- *  Read layout.c (who owns what), hpz.c (making and ending an hpz), place.c (where the ranks are), room.c
+ *  Read layout.c (who owns what), hpz.c (makes and destroys an hpz), place.c (where the ranks are), room.c
  *  (its memory), whole.c (operations over all ranks), replica.c (store and gather), then sync.c (the exchange
  *  along the rail), message.c (what a rank sends in it), lag.c (which blocks lag behind), bytes.c (what is
  *  held, and at most), check.c and host.c (the host's memory, where no other one is given). */
@@ -19,7 +18,7 @@ typedef struct tw_hpz_options {
 
 #define TW_HPZ_NO_UNIT (-1)
 
-/** A block of the own piece of a tensor: its lag is beyond lag_bound. */
+/** A block of this rank's piece of a tensor whose lag is beyond lag_bound. */
 typedef struct tw_hpz_late {
     uint32_t tensor; /**< index in the unit */
     uint32_t block;  /**< index in the piece, in blocks of the delta's codec */
@@ -30,18 +29,18 @@ typedef struct tw_hpz_lag {
     tw_hpz_late_t *late;
     size_t n_late;
     double max;
-    size_t tensor; /**< where that was */
+    size_t tensor; /**< tensor that had it */
 } tw_hpz_lag_t;
 
 /** A transfer: a slice of a unit on its way along the rail, from its encoding until it is applied. */
 typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
-    size_t own_first, n_own; /**< its elements in the own part */
-    size_t n_elems;          /**< of the slice, at all nodes of the rail */
-    uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is kept */
-    uint8_t *message;        /**< own */
-    uint64_t *bytes;         /**< [N] of the messages of all nodes */
+    size_t own_first, n_own; /**< its elements in this rank's primary part */
+    size_t n_elems;          /**< elements of the slice at all nodes of the rail */
+    uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is still needed */
+    uint8_t *message;        /**< this rank's message */
+    uint64_t *bytes;         /**< [N] lengths of all nodes' messages */
     size_t *counts;          /**< [N][N] the same, as the exchange takes them */
     uint8_t *others;         /**< the messages of the other nodes, one after the other, each aligned */
     tw_coll_request_t *lengths, *payload;
@@ -55,54 +54,55 @@ typedef struct tw_hpz_under_way {
     tw_hpz_sync_t kind;
     uint64_t version;
     const float *master;
-    size_t begun;                 /**< the next slice begins here; those before it are on their way */
+    size_t begun;                 /**< where the next slice begins; those before it are on their way */
     tw_hpz_transfers_t transfers; /**< slices on their way, in order */
-    tw_status_t spoilt;           /**< a change did not fit the replica: the sync ends with this error */
-    tw_status_t failed;           /**< an exchange failed, and with it the communicator */
+    tw_status_t spoilt; /**< error of a change that did not fit the replica; the sync ends with it */
+    tw_status_t failed; /**< error of an exchange that failed, and with it the communicator */
 } tw_hpz_under_way_t;
 
 typedef struct tw_hpz_unit {
     uint64_t version;
-    uint16_t *replica;     /**< [secondary elems]; fp32_replicas: two of these an element */
+    uint16_t *replica;     /**< [secondary elems]; with fp32_replicas an element takes two entries */
     uint8_t *states;       /**< [secondary elems] previous changes, or NULL */
     float *last;           /**< [primary elems] the master at the last sync, or NULL */
-    tw_hpz_lag_t lag, now; /**< lag: after the last sync; now: of the sync under way, so far */
+    tw_hpz_lag_t lag, now; /**< lag: of the last sync; now: of the sync under way, so far */
     tw_hpz_under_way_t sync;
 } tw_hpz_unit_t;
 
 struct tw_hpz {
-    tw_hpz_params_t params; /**< tensors: own copy */
+    tw_hpz_params_t params; /**< its tensors are a copy of the hpz's own */
     tw_hpz_options_t options;
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;
-    int is_flat; /* nodes have unequal numbers of ranks, so the layout takes each rank for a node */
+    int is_flat; /* 1: nodes have unequal numbers of ranks, so the layout takes each rank for a node */
     tw_coll_t *in_node, *rail;
-    /** for lengths alone: they arrive in any order, and changes must be posted in one order on all ranks */
+    /** For lengths alone: they arrive in any order, but changes must be posted in one order on all ranks. */
     tw_coll_t *rail_lengths;
-    tw_quant_t *quant;       /**< or NULL */
-    tw_quant_delta_t *delta; /**< or NULL; of the host's memory */
-    tw_hpz_memory_t memory;  /**< where replicas are */
-    int is_elsewhere;        /**< 1: that is not the host's memory */
-    tw_stream_t stream;      /**< of gathers in the node */
-    void *replicas, *states; /**< of all units, if they are the hpz's own */
+    tw_quant_t *quant;       /**< codec of quantized deltas, or NULL */
+    tw_quant_delta_t *delta; /**< codec of lossless deltas in host memory, or NULL */
+    tw_hpz_memory_t memory;  /**< memory that replicas lie in */
+    int is_elsewhere;        /**< 1: `memory` is not the host's */
+    tw_stream_t stream;      /**< stream of gathers in the node */
+    void *replicas, *states; /**< blocks for all units, if the hpz has allocated them */
     tw_hpz_unit_t *units;
-    tw_hpz_transfers_t queue; /**< slices whose changes are not posted yet, in the order of their begin */
-    int partial;              /**< the unit that still has slices to begin, or TW_HPZ_NO_UNIT */
-    size_t under_way;         /**< weights in all slices under way */
-    /** Arrays for one call at a time, as long as the largest unit needs. */
+    /** slices whose changes are not posted yet, in the order in which they began */
+    tw_hpz_transfers_t queue;
+    int partial;      /**< the unit that still has slices to begin, or TW_HPZ_NO_UNIT */
+    size_t under_way; /**< weights in all slices under way */
+    /** Arrays for one call at a time, as long as the largest unit needs them. */
     tw_coll_segment_t *segments;
     size_t *counts;
     tw_quant_segment_t *pieces;
     tw_quant_delta_segment_t *delta_pieces;
-    tw_hpz_counters_t counters; /**< without those of the communicators */
+    tw_hpz_counters_t counters; /**< all but what the communicators count */
 };
 
 /* ---- place.c ------------------------------------------------------------------------------------------- */
 
-/** Find the own place and the shape of the cluster, by the communicator or the planned place.
+/** Find this rank's place and the shape of the cluster, from the communicator or the planned place.
  *  TW_ERR_UNSUPPORTED (logged): replicas where nodes have unequal numbers of ranks. */
 tw_status_t tw_hpz_places_find(tw_hpz_t *hpz);
-/** A rank's place in the layout. */
+/** Return a rank's node, and its place on the node, in the layout. */
 int tw_hpz_node_of(const tw_hpz_t *hpz, int rank);
 int tw_hpz_local_of(const tw_hpz_t *hpz, int rank);
 /** Make the communicators of the node and of the rail. Collective; once params.memory is reserved. */
@@ -117,7 +117,7 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
 
 /* ---- bytes.c ------------------------------------------------------------------------------------------- */
 
-/** Most elements of a slice at a rank, in a sync of any unit. */
+/** Return the most elements of a slice at a rank, in a sync of any unit. */
 size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz);
 
 /* ---- host.c -------------------------------------------------------------------------------------------- */
@@ -126,30 +126,30 @@ tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
 
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
-/** Bytes of one replica element. */
+/** Return the bytes of an element of a replica. */
 size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
-/** A piece of the own replica: elements from `offset` on. */
+/** Return the address of element `offset` of this rank's replica. */
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
-/** Where a node's piece of a tensor lies in the own replica. */
+/** Return where a node's piece of a tensor lies in this rank's replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
-/** Wait until the replicas' memory has done all it was asked. status: of the asking; returned if it is an
- *  error. */
+/** Wait until the replicas' memory has done all that was enqueued. Return `status`, that of the enqueuing, if
+ *  it is an error. */
 tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
 
-/** Must transfer->fresh stay until the sync ends? The owner of a lossless delta copies it to its replica, and
- *  lags are measured with it. */
+/** Return 1 if transfer->fresh must stay until the sync ends: the owner of a lossless delta copies it to its
+ *  replica, and lags are measured with it. */
 int tw_hpz_keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
-/** Does the length of a message depend on the values, so that ranks must tell it each other first? */
+/** Return 1 if a message's length depends on the values, so that ranks must exchange lengths first. */
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind);
-/** Elements of the slice at a node that its message brings. */
+/** Return how many elements of the slice a node's message has. */
 size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
-/** Bytes of a node's message, if its length does not vary; otherwise the most it may have. */
+/** Return the bytes of a node's message, or, if its length varies, the most that it may have. */
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind,
                             int node);
-/** Write the own message from the sync's master to transfer->message; its length to *bytes. */
+/** Write this rank's message, made from the sync's master, to transfer->message, and its length to *bytes. */
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes);
 /** Apply a node's message to the replica. TW_ERR_FORMAT (logged). */
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
@@ -157,24 +157,25 @@ tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfe
 
 /* ---- sync.c -------------------------------------------------------------------------------------------- */
 
-/** The slice of a unit that follows the one that ends at `first`. */
+/** Return the slice of a unit that begins at `first`, where the one before ends. */
 tw_hpz_slice_t tw_hpz_sync_slice(const tw_hpz_t *hpz, int unit, size_t first);
-/** Elements of a slice, summed over the nodes of the rail. */
+/** Return the elements of a slice, summed over the nodes of the rail. */
 size_t tw_hpz_rail_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice);
 /** Free the slices of a unit that are on their way, once their communicators have ended. */
 void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit);
 
 /* ---- lag.c --------------------------------------------------------------------------------------------- */
 
-/** Find which own blocks lag, and by how much, after a slice has been applied. */
+/** Find which of this rank's blocks lag, and by how much, after a slice has been applied. */
 tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
-/** A sync of the unit begins; it ends, all of it has been applied. */
+/** Note that a sync of the unit begins, and that it has ended with all of it applied. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
-/** Bytes that late blocks add to a message: the late blocks there are; the most that a node can have. */
+/** Return the bytes that late blocks add to a message: those that are late now; the most that a node can
+ *  have. */
 size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
-/** Write the late blocks to a message, and apply those of a message. at: where they begin in it. */
+/** Write the late blocks to a message; apply those of a message. `at` is where they begin in it. */
 void tw_hpz_late_write(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t *at);
 tw_status_t tw_hpz_late_apply(const tw_hpz_t *hpz, int unit, int node, const uint8_t *at, size_t bytes);
 

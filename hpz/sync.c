@@ -1,8 +1,8 @@
-/** The exchange of a unit's changes along the rail, slice by slice where it is large. Messages whose lengths
- *  vary are posted when all lengths are there, in the order in which slices began: lengths and messages have
- *  a communicator each, so that this order is the same on all ranks whenever the lengths arrive. Which slices
- *  are under way together depends on the room and on who is quick; their order does not, as no unit begins
- *  before all slices of the one before have begun. */
+/** Exchanges a unit's changes along the rail, slice by slice if it is large.
+ *  Messages whose lengths vary are posted once all lengths have come, in the order in which the slices began.
+ *  Lengths and messages have a communicator each, so all ranks have this order, whenever the lengths arrive.
+ *  How many slices are under way together depends on room and on timing; their order does not, as no unit
+ *  begins before all slices of the previous one have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -128,7 +128,8 @@ static size_t sync_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Arguments of the exchange of messages: a segment for each node; the own message stays where it is. */
+/** Return the arguments of the exchange of messages, with a segment for each node; this rank's own message
+ *  stays where it is. */
 static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
                                    tw_coll_segment_t *segments)
 {
@@ -162,8 +163,8 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
     return status;
 }
 
-/** Check the lengths that other nodes have told, before memory is taken for their messages: TW_ERR_FORMAT for
- *  one that no message has. */
+/** Check the lengths that other nodes sent, before memory is allocated for their messages. TW_ERR_FORMAT: no
+ *  message has such a length. */
 static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -197,7 +198,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** Receive the lengths of a transfer. wait 0: TW_IN_PROGRESS if they are not there yet. */
+/** Receive the lengths of a transfer. With wait 0: TW_IN_PROGRESS if they have not come yet. */
 static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
     if (!transfer->lengths) {
@@ -210,8 +211,8 @@ static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
     return status;
 }
 
-/** Post the messages of the first transfer in the queue. wait 0: TW_IN_PROGRESS if its lengths are not there
- *  yet. A transfer that fails stays in the queue, and fails again. */
+/** Post the messages of the first transfer in the queue. With wait 0: TW_IN_PROGRESS if its lengths have not
+ *  come yet. A transfer that fails stays in the queue, and fails again. */
 static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
@@ -263,8 +264,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     return TW_OK;
 }
 
-/** Fill in the lengths of all messages, or the most that they may be; then post the exchange of lengths that
- *  vary. */
+/** Fill in the lengths of all messages, or their bounds; if lengths vary, post their exchange. */
 static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, size_t own_bytes)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -294,12 +294,13 @@ static int has_room(const tw_hpz_t *hpz, int unit)
 {
     size_t most = hpz->params.sync_elems;
     size_t all = tw_hpz_secondary_elems(hpz->layout, unit, hpz->local);
-    /* of a unit that goes in slices the largest slice counts */
+    /* a unit that goes in slices needs room for its largest slice */
     size_t slice = slice_most(hpz, unit) * (size_t)hpz->n_nodes, next = slice < all ? slice : all;
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/** Give the new values up. In memory that is not the host's the next transfer takes their buffer. */
+/** Free the new values, if they are no longer needed. In memory other than the host's the next transfer uses
+ *  their buffer. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {
@@ -330,7 +331,7 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** Whether the next slice of a unit may begin. One slice may always be on its way. */
+/** Return 1 if the next slice of a unit may begin. One slice may always be on its way. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
     return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);
@@ -388,7 +389,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** Receive the messages of all nodes. wait 0: TW_IN_PROGRESS if they are not there yet. */
+/** Receive the messages of all nodes. With wait 0: TW_IN_PROGRESS if they have not come yet. */
 static tw_status_t sync_exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
@@ -425,12 +426,12 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return tw_hpz_lag_measure(hpz, transfer);
 }
 
-/** Finish the first slice of a unit that is on its way. The unit's other slices are sent even if a message
- *  does not fit the replica, since the other nodes wait for them. */
+/** Finish a unit's first slice that is on its way. The unit's other slices are sent even if a message does
+ *  not fit the replica, since the other nodes wait for them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
-    /* After an error the communicator has ended; what it still writes to is freed after it. */
+    /* After an error the communicator may still write to the transfer, so that is freed once it has ended. */
     TW_TRY(sync_exchange(hpz, transfer, wait));
     tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
@@ -494,7 +495,7 @@ static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, 
     for (int n = 0; n < hpz->n_nodes; n++) {
         transfer->bytes[n] = expected_bytes(hpz, transfer, kind, bits, n);
     }
-    /* Nobody writes there; it must only not be NULL. */
+    /* Nobody writes there, but it must not be NULL. */
     transfer->message = transfer->others = (uint8_t *)transfer->bytes;
     tw_coll_args_t args = payload_args(hpz, transfer, hpz->segments);
     transfer->message = transfer->others = NULL;

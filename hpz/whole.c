@@ -1,16 +1,16 @@
-/** Arguments of operations over all ranks, between primary parts and whole units. */
+/** Fills in arguments of operations over all ranks, between primary parts and whole units. */
 #include <string.h>
 
 #include "hpz/state.h"
 
-/** Whether a unit's pieces are shards in rank order: so they are where a node has one rank, or there is one
- *  node. Otherwise each is a segment of its own that belongs to one rank alone. */
+/** Return 1 if a unit's pieces are shards in rank order, as with one rank per node, or a single node.
+ *  Otherwise each piece is a segment that belongs to one rank alone. */
 static int is_rank_major(const tw_hpz_t *hpz)
 {
     return hpz->n_nodes == 1 || hpz->ranks_per_node == 1;
 }
 
-/* Where an operation's two buffers are. */
+/* The two buffers of an operation. */
 typedef struct {
     tw_type_t type;
     char *part, *full;
