@@ -1,4 +1,5 @@
-/* The caller's side: decides where a cluster can be made, starts the supervisor and waits for its end. */
+/* The caller's side: decides what kind of cluster can be made here, starts the supervisor and waits for its
+ * end. */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
 
 static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
 
-/** Block the signals that ask to end, but for those that the caller ignores, here and in what it starts. */
+/** Block the signals that ask to end, here and in child processes, but not those that the caller ignores. */
 static tw_status_t block_requests(tw_cluster_t *cluster)
 {
     sigset_t set;
@@ -90,9 +91,8 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
     return TW_OK;
 }
 
-/** Pass a signal that asks to end on to the ranks, which are waited for. Whoever asks again, after what a
- *  launcher or a terminal sends twice, does not want to wait: then the caller ends, with all it has
- *  started. */
+/** Pass a signal that asks to end on to the ranks, and wait for them. A further request, later than the
+ *  second signal that launchers and terminals send, ends the caller at once, with all it has started. */
 static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *asked_sec)
 {
     double now = tw_time_sec();
@@ -111,7 +111,7 @@ static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *ask
     tw_cluster_send(fd, &message);
 }
 
-/** Wait for the supervisor's last message. 0: it died. */
+/** Wait for the supervisor's last message; return 0 if it died. */
 static int await_result(const tw_cluster_t *cluster, int fd, tw_cluster_message_t *result)
 {
     double asked_sec = 0;
@@ -193,7 +193,7 @@ static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/** A port that is free now; 0 if there is none. */
+/** Return a port that is free now; 0 if there is none. */
 static int find_free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -219,7 +219,7 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/** Whether a link may have this rate; 0: it is not shaped. */
+/** Return 1 if a link may have this rate; a rate of 0 is not shaped. */
 static int rate_fits(double link_bps)
 {
     return link_bps == 0 || link_bps >= TW_CLUSTER_LINK_MIN_BPS;
@@ -251,8 +251,8 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
     return TW_OK;
 }
 
-/** How long the others may run after the first failure: they find out within TW_PEER_TIMEOUT, and then
- *  end. */
+/** Return how long the other ranks may run after the first failure: they notice it within TW_PEER_TIMEOUT,
+ *  and then end. */
 static double choose_grace(const tw_cluster_params_t *params)
 {
     const char *text = getenv("TW_PEER_TIMEOUT");
@@ -277,7 +277,7 @@ static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
     return TW_OK;
 }
 
-/** Run the cluster on nodes of their own; where that cannot be, on loopback, if the caller allows it. */
+/** Run the cluster in namespaces, or, if that is impossible and the caller allows it, on loopback. */
 static tw_status_t run_somewhere(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     int is_final = cluster->params->no_loopback;

@@ -21,19 +21,19 @@
 /* A queue this long never drops what a handful of TCP streams have in flight. */
 #define LINK_QUEUE "50ms"
 
-/* 64 KiB, a header for every frame in it, and some room. */
+/* Room for 64 KiB, a header for every frame in it, and some more. */
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
-/* TURN: bytes that a queue sends before it is the next one's turn; FRAME: the most that a frame may take. */
+/* TURN: bytes that a queue sends before the next one's turn; FRAME: most bytes of a frame. */
 #define LINK_TURN_BYTES 65536
 #define LINK_FRAME_BYTES 3000
 
-/* The congestion control that is Linux's default. */
+/* Linux's default congestion control. */
 #define COMMON_TCP "cubic"
 
 pid_t tw_cluster_fork(int namespaces)
 {
-    /* The system call itself: glibc's clone() wants a new stack, and fork() takes no flags. */
+    /* Make the system call itself: glibc's clone() wants a new stack, and fork() takes no flags. */
     pid_t pid = (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -93,7 +93,7 @@ static int spawn_tool(char **argv, int errors, pid_t *pid)
     return status;
 }
 
-/** The first line of what a tool says; the rest is read so that it can end. */
+/** Read the first line that a tool prints; the rest is read, too, so that the tool can end. */
 static void read_complaint(int fd, char *text, size_t text_bytes)
 {
     char buf[512];
@@ -137,7 +137,7 @@ static int run_words(char **argv, const char *command, char *reason)
     return 0;
 }
 
-/** Run a command whose words are separated by single spaces; no shell. 0, or -1 with a reason. */
+/** Run a command, without a shell; single spaces separate its words. Return 0, or -1 with a reason. */
 __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const char *format, ...)
 {
     char command[COMMAND_BYTES], words[COMMAND_BYTES];
@@ -181,7 +181,8 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-/** Bytes of a link's queue: the windows of all connections that can meet there, with headers of frames. */
+/** Return the bytes of a link's queue: the windows of all connections that can share it, with headers of
+ *  frames. */
 static size_t queue_bytes(const tw_cluster_params_t *params)
 {
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
@@ -202,7 +203,7 @@ static int shape(const char *device, const tw_cluster_params_t *params, char *re
                     params->link_bps, tw_cluster_burst_bytes(params->link_bps), limit);
 }
 
-/** Add a queue for what goes to each other node; the queues take turns, packet by packet. */
+/** Add a queue for each other node; the queues take turns, packet by packet. */
 static int add_turns(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     const size_t burst = tw_cluster_burst_bytes(params->link_bps), queue = queue_bytes(params);
@@ -212,7 +213,7 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
                           "quantum %d",
                           device, params->link_bps, burst, burst, LINK_TURN_BYTES) != 0;
     for (int node = 0; node < params->n_nodes && !failed; node++) {
-        const int id = node + 2; /* packets are told by the end of the receiver's address */
+        const int id = node + 2; /* a packet's queue follows from the end of the receiver's address */
         failed =
             run_tool(reason,
                      "tc class add dev %s parent 1:1 classid 1:%x htb rate %.0fbit ceil %.0fbit "
@@ -227,8 +228,9 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
     return failed ? -1 : 0;
 }
 
-/** Shape a node's own end of its link. Linux lets connections take turns at a device (fq_codel, fq); in a
- *  single queue who has more there gets more of the link, and comes to have more still. */
+/** Shape a node's own end of its link. Linux lets connections take turns at a device (fq_codel, fq). In a
+ *  single queue, a connection with more packets there gets more of the link, and so comes to have still
+ *  more. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
@@ -266,9 +268,9 @@ static int limit_windows(const tw_cluster_params_t *params, char *reason)
     return write_file("/proc/sys/net/ipv4/tcp_wmem", text, reason);
 }
 
-/** Make routes use the common congestion control: this machine may prefer another one, with which streams
- *  share a link differently. A namespace's sysctl takes only what the machine allows to everybody; a route
- *  takes any that it has. */
+/** Make routes use the common congestion control: with another one, which this machine may prefer, streams
+ *  share a link differently. A namespace's sysctl accepts only what the machine allows to everybody; a route
+ *  accepts any that the machine has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];
@@ -328,7 +330,7 @@ int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[REA
         snprintf(reason, REASON, "make mounts private: %s", strerror(errno));
         return -1;
     }
-    /* Containers may forbid a new /proc; the old one serves too, it only numbers processes differently. */
+    /* Containers may forbid a new /proc. The old one will do: it only numbers processes differently. */
     if (mount_over("proc", "/proc", 0, reason) != 0) {
         tw_debug("node %d: %s", node, reason);
     }

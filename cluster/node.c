@@ -26,9 +26,9 @@ typedef struct stream {
 typedef struct node {
     const tw_cluster_t *cluster;
     int index, ranks_per_node, fd, children;
-    const char *note;  /* what could not be set up in some node, or "" */
-    pid_t *pids;       /* [ranks_per_node], -1 when ended */
-    stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK], from -1 when closed */
+    const char *note;  /* what a node could not set up as it should, or "" */
+    pid_t *pids;       /* [ranks_per_node]; -1: the rank has ended */
+    stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK]; its `from` is -1 when it is closed */
     struct pollfd *polls;
 } node_t;
 
@@ -43,7 +43,7 @@ static void stream_put_line(stream_t *stream, const char *line, size_t n)
     memcpy(out + n_prefix, line, n);
     out[n_prefix + n] = '\n';
     ssize_t written = write(stream->to, out, n_prefix + n + 1);
-    (void)written; /* a reader who left is no reason to stop */
+    (void)written; /* if the reader has left, the rank goes on */
 }
 
 static void stream_flush(stream_t *stream, int at_end)
@@ -73,7 +73,7 @@ static void stream_close(stream_t *stream)
     stream->from = -1;
 }
 
-/** Returns 0 once there is nothing to read for now. */
+/** Pass on what a stream has; return 0 once there is nothing to read for now. */
 static int stream_pump(stream_t *stream)
 {
     ssize_t n = read(stream->from, stream->held + stream->n_held, LINE_BYTES - stream->n_held);
@@ -263,14 +263,14 @@ static void signal_ranks(const node_t *node, int number)
     }
 }
 
-/** Kill the ranks; what they have said and how they ended is still collected, but no longer reported. */
+/** Kill the ranks. Their output and exits are still collected, but exits are no longer reported. */
 static void node_stop(node_t *node)
 {
     signal_ranks(node, SIGKILL);
     node->fd = -1;
 }
 
-/** Read what the supervisor says; 0: it wants this node to stop, or is gone. */
+/** Read the supervisor's message; return 0 if it wants this node to stop, or is gone. */
 static int hear_supervisor(const node_t *node)
 {
     tw_cluster_message_t message;
@@ -281,7 +281,8 @@ static int hear_supervisor(const node_t *node)
     return 1;
 }
 
-/** Sleep until a rank says something or ends, or the supervisor calls. Returns 0 when it wants us to stop. */
+/** Sleep until a rank prints something or ends, or the supervisor sends a message. Return 0 if it wants this
+ *  node to stop. */
 static int node_turn(node_t *node)
 {
     int n_streams = node->ranks_per_node * STREAMS_PER_RANK;
@@ -334,7 +335,7 @@ static int run_ranks(const tw_cluster_t *cluster, int index, int fd, const char 
     return status == 0 ? 0 : 1;
 }
 
-/** Wait for leave to go on, and what comes with it; 0 when there is none. */
+/** Wait for TW_CLUSTER_GO, and take its text; return 0 if something else comes. */
 static int await_go(int fd, char text[TW_CLUSTER_TEXT_BYTES])
 {
     tw_cluster_message_t message;

@@ -16,7 +16,7 @@
 TW_C_BEGIN
 
 #define TW_CLUSTER_TOKEN_BYTES 33
-/** What the transport waits for a silent peer unless TW_PEER_TIMEOUT is set. */
+/** How long the transport waits for a silent peer unless TW_PEER_TIMEOUT is set. */
 #define TW_CLUSTER_PEER_TIMEOUT_SEC 10.0
 
 typedef enum tw_cluster_event {
@@ -31,7 +31,8 @@ typedef enum tw_cluster_event {
 
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
-    /** TW_CLUSTER_EXITED; rank is the exit code in TW_CLUSTER_FINISHED, a number in TW_CLUSTER_SIGNAL */
+    /** Of TW_CLUSTER_EXITED. In TW_CLUSTER_FINISHED, rank is the exit code, in TW_CLUSTER_SIGNAL the
+     *  signal. */
     int rank, wait_status;
     /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or
      *  "". */
@@ -44,36 +45,36 @@ typedef struct tw_cluster {
     int isolated; /**< 1: namespaces; 0: loopback */
     int n_nics;
     double grace_sec;
-    int requests;     /**< where the caller reads that it is asked to end */
-    sigset_t signals; /**< blocked at first, and for the ranks */
+    int requests;     /**< signalfd of the signals that ask the caller to end */
+    sigset_t signals; /**< mask of blocked signals as it was at first, which ranks get */
     int master_port;
     char token[TW_CLUSTER_TOKEN_BYTES];
 } tw_cluster_t;
 
-/** 0, or -1 with errno. */
+/** Send a message; return 0, or -1 with errno. */
 int tw_cluster_send(int fd, const tw_cluster_message_t *message);
-/** 1: got one; 0: the other end is closed, or went wrong. Blocks. */
+/** Wait for a message; return 1, or 0 if the other end is closed or went wrong. */
 int tw_cluster_receive(int fd, tw_cluster_message_t *message);
 /** Send an event with a text, which may be NULL. */
 void tw_cluster_tell(int fd, tw_cluster_event_t event, const char *text);
 
-/** fork, in new namespaces (CLONE_NEW* flags, or none); -1 with errno. The child is killed when the caller's
- *  thread ends. Nobody's fork handlers run: those of a library whose threads the caller has lost by such a
- *  fork would wait for them. */
+/** Fork, into new namespaces (CLONE_NEW* flags, or none); return -1 with errno if it fails. The child is
+ *  killed when the caller's thread ends. Libraries' fork handlers do not run: they might wait for threads
+ *  that such a fork has lost. */
 pid_t tw_cluster_fork(int namespaces);
-/** In a child of tw_cluster_fork with CLONE_NEWUSER: be root there. 0, or -1 with a reason. */
+/** Become root, in a child of tw_cluster_fork with CLONE_NEWUSER. Return 0, or -1 with a reason. */
 int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[TW_CLUSTER_TEXT_BYTES]);
 /* The network. Nic k of all nodes is on bridge k, in a subnet of its own. */
 
-/** In the supervisor: the bridge of a nic. */
+/** In the supervisor: make the bridge of a nic. */
 int tw_cluster_make_bridge(int nic, char reason[TW_CLUSTER_TEXT_BYTES]);
-/** In the supervisor: a node's cable, one end on the nic's bridge and shaped, the other as eth<nic> in the
- *  namespace of pid. */
+/** In the supervisor: make a node's cable; one end is shaped, on the nic's bridge, the other is eth<nic> in
+ *  the namespace of pid. */
 int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t pid,
                          char reason[TW_CLUSTER_TEXT_BYTES]);
-/** In a node: host name, mounts, loopback. */
+/** In a node: set host name, mounts and loopback. */
 int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[TW_CLUSTER_TEXT_BYTES]);
-/** In a node: address, rate and state of eth<nic>. note: set where it works, but not as it should. */
+/** In a node: set address, rate and state of eth<nic>. `note` is set if it works, but not as it should. */
 int tw_cluster_make_device(const tw_cluster_t *cluster, int node, int nic, char reason[TW_CLUSTER_TEXT_BYTES],
                            char note[TW_CLUSTER_TEXT_BYTES]);
 /** Write the address of node 0's first interface to buf as text; returns buf. */

@@ -17,13 +17,13 @@ typedef struct supervisor {
     const tw_cluster_t *cluster;
     int n_nodes, up; /* up: socket to the caller */
     int *fds;        /* [n_nodes] sockets to the nodes, -1 when closed */
-    pid_t *pids;     /* [n_nodes] */
+    pid_t *pids;     /* [n_nodes] processes of the nodes */
     int *n_ended;    /* [n_nodes] ranks that have ended */
     struct pollfd *polls;
-    int exit_code, was_killed; /* was_killed: the code is of a rank that a signal has killed */
-    /* what a node could not set up as it should: the first that was heard of */
+    int exit_code, was_killed; /* was_killed 1: the code is of a rank that a signal killed */
+    /* the first report of what a node could not set up as it should */
     char note[TW_CLUSTER_TEXT_BYTES];
-    double deadline_sec; /* 0: nothing has failed yet */
+    double deadline_sec; /* when ranks that still run are stopped; 0: nothing has failed yet */
 } supervisor_t;
 
 static int supervisor_init(supervisor_t *sup)
@@ -40,7 +40,8 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/** In a new node: what belongs to the supervisor must not stay open here, or nobody would see it end. */
+/** Become a node, in its new process. The supervisor's sockets are closed here: while they are open, no end
+ *  of it can be seen. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {
@@ -79,7 +80,7 @@ static void tell_nodes(const supervisor_t *sup, tw_cluster_event_t event)
     }
 }
 
-/** Let all nodes do their next stage of setting up, and wait for them. */
+/** Let all nodes do their next stage of set-up, and wait for them. */
 static int run_stage(supervisor_t *sup, char *reason)
 {
     tell_nodes(sup, TW_CLUSTER_GO);
@@ -142,8 +143,8 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
-/** Whether an exit code is to be the job's: the first rank's that fails, or of one that was killed, which the
- *  others fail because of. */
+/** Return 1 if an exit becomes the job's exit code: the first failure does, and so does a rank killed by a
+ *  signal, as the others fail because of it. */
 static int is_the_cause(const supervisor_t *sup, int was_killed)
 {
     return sup->exit_code == 0 || was_killed > sup->was_killed;
@@ -199,7 +200,7 @@ static int count_open(const supervisor_t *sup)
     return n;
 }
 
-/** Read what the caller says: it is asked to end, which is passed on to the ranks. */
+/** Read the caller's message, a signal that asks to end, and pass it on to the nodes. */
 static void hear_caller(supervisor_t *sup)
 {
     tw_cluster_message_t message;
@@ -212,7 +213,7 @@ static void hear_caller(supervisor_t *sup)
     }
 }
 
-/** Watch the nodes until all are gone, or a rank has failed and the others' time is up. */
+/** Watch the nodes until all are gone, or a rank has failed and the time of the others is up. */
 static void watch_nodes(supervisor_t *sup)
 {
     while (count_open(sup) > 0) {
