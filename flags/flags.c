@@ -182,7 +182,7 @@ static void flags_no_memory(void)
     exit(1);
 }
 
-/** A flag's text for --help, such as "Nodes (default: 2)"; the caller's to free. */
+/** Return a flag's text for --help, such as "Nodes (default: 2)"; the caller frees it. */
 static char *doc_of(const tw_config_field_t *field)
 {
     char *doc = NULL;
@@ -194,7 +194,7 @@ static char *doc_of(const tw_config_field_t *field)
     return doc;
 }
 
-/** The table of flags as argp takes it, with an empty row at its end. */
+/** Make argp's table of options from the flags, with an empty row at its end. */
 static struct argp_option *make_options(const tw_flags_t *flags)
 {
     struct argp_option *options = calloc(flags->n_flags + 1, sizeof(*options));

@@ -1,4 +1,4 @@
-/* Writes a line on a terminal over and over. */
+/* Writes a line of progress on a terminal, over the one before. */
 #include <sys/ioctl.h>
 #include <unistd.h>
 
