@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-/* What the reference implementation refuses too: no sane header is longer. */
+/* The reference implementation refuses longer headers, too: no sane one is longer. */
 #define HEADER_MAX_BYTES 100000000u
 #define LENGTH_BYTES 8u
 #define METADATA_KEY "__metadata__"
@@ -24,7 +24,7 @@ struct tw_safetensors {
     size_t map_bytes;
     const unsigned char *data;
     size_t data_bytes;
-    json_t *header; /* owns the names */
+    json_t *header; /* owns the tensors' names */
     tw_safetensors_tensor_t *tensors;
     size_t n_tensors;
 };
@@ -33,7 +33,7 @@ typedef struct dtype_info {
     const char *name;
     size_t bytes;
     tw_type_t type;
-    size_t packed; /* numbers in so many bytes; 0: one */
+    size_t packed; /* how many numbers `bytes` hold; 0: one */
 } dtype_info_t;
 
 static const dtype_info_t dtypes[] = {
@@ -239,7 +239,8 @@ err_file:
 
 static tw_status_t map_file(const char *path, void **map, size_t *bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
+    /* non-blocking: opening a FIFO would wait for a writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
         int error = errno;

@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #define METADATA_KEY "__metadata__"
-/* The data begin at a multiple of this, as in files of the reference implementation. */
+/* Data begin at a multiple of this, as in files of the reference implementation. */
 #define ALIGN_BYTES 8u
 
 struct tw_safetensors_writer {
@@ -112,7 +112,7 @@ static tw_status_t make_header(const char *path, const tw_safetensors_spec_t *sp
     return status;
 }
 
-/** Write the header: its length, its text, and blanks up to the alignment. */
+/** Write the header: its length, its text, and spaces up to the alignment. */
 static void write_header(FILE *out, const char *text)
 {
     size_t length = strlen(text);
@@ -147,7 +147,7 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
     if (status != TW_OK) {
         goto err_writer;
     }
-    write_header(writer->out, header); /* errors of the stream are looked at when the file is finished */
+    write_header(writer->out, header); /* the stream's errors are checked when the file is finished */
     free(header);
     *out = writer;
     return TW_OK;
@@ -170,7 +170,7 @@ tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const v
     return TW_OK;
 }
 
-/** Bring a file's folder to the disk: only then the file's name is there. */
+/** Flush a file's folder to the disk: only then its name is there. */
 static tw_status_t sync_folder(const char *path)
 {
     char *copy = strdup(path);
@@ -203,7 +203,7 @@ static tw_status_t close_file(tw_safetensors_writer_t *writer)
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer)
 {
     tw_status_t status = close_file(writer);
-    tw_safetensors_writer_destroy(writer); /* finds no temporary file if all went well */
+    tw_safetensors_writer_destroy(writer); /* there is no temporary file any more if all went well */
     return status;
 }
 
