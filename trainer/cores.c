@@ -1,5 +1,6 @@
-/* Launchers bind ranks to cores of their own, or to none; containers have a part of a machine; nodes in a box
- * are one machine. So ranks tell each other what they may run on. */
+/* Decides how many threads each rank computes with. Launchers may bind ranks to cores or not, a container may
+ * have a part of a machine, and nodes of a cluster in a box share one. So ranks exchange what they may run
+ * on. */
 #include "trainer/cores.h"
 
 #include <limits.h>
@@ -23,7 +24,8 @@ static int cores_has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/** Is a lower one of the mask on the same core? list: "0-1" or "3,67". */
+/** Return 1 if the mask has a lower processor on the same core. `list` names the core's processors: "0-1" or
+ *  "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;
@@ -75,8 +77,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
 
 /* ---- this process -------------------------------------------------------------------------------------- */
 
-/** Reads this process's mask. Where the system has more processors than a mask has room for, it has all of
- *  them. */
+/** Read this process's mask. If the system has more processors than a mask has room for, all bits are set. */
 static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
 {
     cpu_set_t set;
@@ -89,8 +90,8 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/** Returns the quota. `group` becomes the uppermost group that has no larger one: all that is in it shares
- *  the quota. */
+/** Return the quota, and set `group` to the uppermost group with the same quota: all processes in it share
+ *  that. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);
@@ -104,7 +105,8 @@ static int find_quota(char *group)
     return quota;
 }
 
-/** Containers on one machine are different groups, whatever name each has for its own. */
+/** Fill in what this process may run on. Containers on one machine get different groups, whatever each calls
+ *  its own. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

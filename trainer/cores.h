@@ -1,4 +1,4 @@
-/** Private to trainer: how many threads a rank computes with. */
+/** Private to trainer: decides how many threads a rank computes with. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -17,13 +17,14 @@ typedef struct tw_cores_place {
     int32_t asked;   /* thinwire.threads; 0: the rank asks for nothing */
 } tw_cores_place_t;
 
-/** Counts the cores of a mask. cpu is "/sys/devices/system/cpu", which says what processors share one. */
+/** Counts the cores of a mask. `cpu` is "/sys/devices/system/cpu", which says which processors share a
+ *  core. */
 int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
-/** Returns how many processors the process's control groups (version 2) let it use, rounded up. cgroups is
- *  "/sys/fs/cgroup", group the process's own, "/a/b". INT_MAX: as many as there are. */
+/** Return how many processors the process's control groups (version 2) let it use, rounded up; INT_MAX: all.
+ *  `cgroups` is "/sys/fs/cgroup", `group` the process's own, "/a/b". */
 int tw_cores_quota(const char *cgroups, const char *group);
-/** Returns the threads of a rank: what it asks for, or its cores shared evenly by all ranks of its machine
- *  that may run on any of them, but no more than its share of what its control group may use; at least 1. */
+/** Return the threads of a rank: what it asks for, or its cores, shared evenly by the ranks of its machine
+ *  that may run on any of them, but no more than its share of its control group's quota; at least 1. */
 int tw_cores_share(const tw_cores_place_t *all, int world, int rank);
 
 typedef struct tw_cores {

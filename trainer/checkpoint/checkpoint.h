@@ -1,15 +1,16 @@
-/** trainer/checkpoint: what a run needs to go on, on disk; and whole models as others read them.
+/** trainer/checkpoint: saves on disk what a run needs to go on, and whole models in the format that others
+ *  read.
  *
  *  A folder of checkpoints, which all ranks see, holds step-00000600/ and the like: one safetensors file per
  *  rank with its pieces of the optimizer's state, and manifest.json with their sizes and checksums. A step's
- *  folder has another name until all of it is on the disk: whoever finds it finds it whole, and a crash at
- *  any moment costs no more than the steps since.
+ *  folder has another name until all of it is on the disk, so a step that is found is whole, and a crash
+ *  loses only the steps since.
  *
- *  A piece is a run of a tensor's elements, wherever the ranks' cuts were: reading takes any run from
- *  whatever files hold it, so a job of another shape goes on with it.
+ *  A piece is a run of a tensor's elements, cut anywhere. Reading takes any run from whatever files hold it,
+ *  so a job with another number of ranks can go on from it.
  *
- *  Files: files.h names and disk; manifest.h; claim.c whose steps a folder holds; lock.c; save.c, load.c;
- *  weights.c whole models. */
+ *  Files: files.h names and disk; manifest.h; claim.c which run a folder's steps belong to; lock.c; save.c,
+ *  load.c; weights.c whole models. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -29,93 +30,96 @@ typedef enum tw_checkpoint_kind {
 /** Elements first .. first + n_elems - 1 of one of the model's tensors. */
 typedef struct tw_checkpoint_piece {
     size_t tensor, first, n_elems;
-    /** [n_elems] each; only read by save, where NULL is zeros */
+    /** [n_elems] each; save only reads them, and takes NULL for zeros */
     float *values[TW_CHECKPOINT_KIND_COUNT];
 } tw_checkpoint_piece_t;
 
-/** Of the run; a run that goes on wants the same, but for how many ranks, to see the same data. */
+/** Facts of the run. A run that goes on needs the same to see the same data, except for how many ranks. */
 typedef struct tw_checkpoint_run {
-    uint64_t step; /**< steps that are done */
+    uint64_t step; /**< how many steps are done */
     uint64_t seed, batch, seq_len;
     int world;
-    uint64_t id;          /**< of the run, which keeps it when it goes on; 0: not said, by an older program */
-    double recent_loss;   /**< the loss that tw_engine_loaded wants; 0: the file does not say it */
-    double best_val;      /**< the lowest validation loss so far; 0: none, or not said */
-    uint64_t passed_over; /**< batches of data that rollbacks have passed over */
-    /** [n_history] of losses and norms, as tw_engine_history says. Borrowed. */
+    uint64_t id; /**< id of the run, which it keeps when it goes on; 0: unknown, from an older program */
+    double recent_loss;   /**< recent loss, for tw_engine_loaded; 0: not in the file */
+    double best_val;      /**< the lowest validation loss so far; 0: none, or not in the file */
+    uint64_t passed_over; /**< batches of data that rollbacks have skipped */
+    /** [n_history] losses and norms, as in tw_engine_history. Borrowed. */
     const double *history;
     size_t n_history;
-    /** lines (trainer/lines.h) of what else it was trained with; NULL: not said. Borrowed. */
+    /** Other settings that it was trained with, as lines (trainer/lines.h); NULL: not in the file.
+     *  Borrowed. */
     const char *facts;
-    uint64_t checksum; /**< checksum of the manifest; only read */
+    uint64_t checksum; /**< checksum of the manifest; set by reading, save ignores it */
 } tw_checkpoint_run_t;
 
 /* ---- saving -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_checkpoint_state {
-    const char *folder; /**< it is made if it is not there */
-    size_t keep;        /**< how many checkpoints stay, the newest ones; at least 1 */
+    const char *folder; /**< folder of checkpoints; it is made if it is not there */
+    size_t keep;        /**< how many checkpoints, the newest ones, are kept; at least 1 */
     const tw_model_t *model;
     tw_checkpoint_run_t run;
-    /** this rank's pieces; those of all ranks together hold every element exactly once */
+    /** This rank's pieces; those of all ranks together hold every element exactly once. */
     const tw_checkpoint_piece_t *pieces;
     size_t n_pieces;
 } tw_checkpoint_state_t;
 
-/** Make a folder for checkpoints, or for a model, with all that it lies in, and see that it can be written
- *  into: better before the first step than at the first checkpoint. One process. TW_ERR_IO and the like;
+/** Make a folder for checkpoints or a model, with its parents, and check that it can be written to: better
+ *  before the first step than at the first checkpoint. One process calls it. TW_ERR_IO and the like;
  *  logged. */
 tw_status_t tw_checkpoint_prepare(const char *path);
-/** Keep a folder of checkpoints for the run `id` until *lock is closed with fclose, or the process ends.
- *  Waits 5 seconds for the one before. One process. TW_ERR_INVALID: another job has it, logged with its run,
- *  process and host; TW_ERR_IO and the like, logged. */
+/** Lock a folder of checkpoints for the run `id`, until *lock is closed with fclose or the process ends. It
+ *  waits up to 5 seconds for another job's lock. One process calls it. TW_ERR_INVALID: another job has it,
+ *  logged with its run, process and host; TW_ERR_IO and the like, logged. */
 tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock);
 /** Write another run's id into the lock: the run goes on as that one. */
 void tw_checkpoint_lock_sign(FILE *file, uint64_t id);
-/** Collective over `coll`. All ranks get the same status: TW_ERR_IO and the like are logged by the rank that
- *  met them. After an error the checkpoints that were there are still there. */
+/** Save a checkpoint. Collective over `coll`; all ranks get the same status. TW_ERR_IO and the like are
+ *  logged by the rank that met them. After an error the older checkpoints are still there. */
 tw_status_t tw_checkpoint_save(tw_coll_t *coll, const tw_checkpoint_state_t *save);
 
-/** The same in two parts, between which a thread of its own writes this rank's file. */
+/** A save in two parts, between which a thread of its own writes this rank's file. */
 typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
-/** Collective. What `save` points to stays until tw_checkpoint_save_end, but for the array of pieces; the
- *  pieces' values must not change before tw_checkpoint_save_release. Errors as of tw_checkpoint_save. */
+/** Collective. `save` and all that it points to, except the array of pieces, are borrowed until
+ *  tw_checkpoint_save_end; the pieces' values must not change before tw_checkpoint_save_release. Errors are
+ *  those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait until the values have been taken, as long as the disk takes; past the limit of `coll` a warning names
- *  the file, once. */
+/** Wait until the values have been read, however long the disk takes; past the timeout of `coll` one warning
+ *  names the file. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
-/** Returns if the values have been taken; does not wait. */
+/** Return 1 if the values have been read. Does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
-/** Is this rank's file on the disk, or has it failed? Does not wait. */
+/** Return 1 if this rank's file is on the disk, or has failed. Does not wait. */
 int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
-/** Collective: wait for the files of all ranks, however long that takes (past the limit of `coll` with a
- *  warning), and make a checkpoint of them. Frees `saving`. Errors as of tw_checkpoint_save. */
+/** Wait for the files of all ranks, however long that takes (with a warning past the timeout of `coll`), and
+ *  make a checkpoint of them. Collective. Frees `saving`. Errors are those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
-/** Give a save up, as a rank alone, in place of tw_checkpoint_save_end: no checkpoint comes of it. NULL is
- *  accepted. */
+/** Abandon a save, as a single rank, instead of tw_checkpoint_save_end: no checkpoint is made. Accepts
+ *  NULL. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);
 
-/** What a folder holds of steps of other runs. */
+/** The steps of other runs that a folder holds. */
 typedef struct tw_checkpoint_others {
     size_t n_steps;
     uint64_t last_step;
 } tw_checkpoint_others_t;
 
-/** Leave a run's id in a folder of checkpoints: from now on the steps that are gone on from there are this
- *  run's, until another one's id is left. `others`: what the folder holds of other runs. One process.
+/** Write a run's id into a folder of checkpoints: jobs that resume from the folder now take this run's steps,
+ *  until another id is written. `others` becomes what the folder holds of other runs. One process calls it.
  *  TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_claim(const char *folder, uint64_t id, tw_checkpoint_others_t *others);
-/** Does the folder hold later steps of this run? */
+/** Return 1 if the folder holds later steps of this run. */
 int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step);
-/** The steps that may be gone on from in a folder of checkpoints, the newest first: those of the run whose id
- *  was last left there, or of any run if none was; and those whose manifest cannot be read, which may be
- *  anybody's. *steps is the caller's to free. 0 steps if there is no such folder. TW_ERR_NO_MEMORY. */
+/** List the steps in a folder of checkpoints that a job may resume from, the newest first: those of the run
+ *  whose id was last written there (tw_checkpoint_claim), or of any run if none was; and those whose manifest
+ *  cannot be read, which may be of any run. The caller frees *steps. There are 0 steps if there is no such
+ *  folder. TW_ERR_NO_MEMORY. */
 tw_status_t tw_checkpoint_candidates(const char *folder, uint64_t **steps, size_t *n_steps);
-/** Is it a step's folder, rather than one of several? */
+/** Return 1 if `path` is a single step's folder, not a folder of checkpoints. */
 int tw_checkpoint_is_step(const char *path);
-/** A damaged step gets another name, "step-00000600.damaged", so that it is not tried again; what had that
- *  name is removed. One process. TW_ERR_IO and the like; logged. */
+/** Rename a damaged step to "step-00000600.damaged", so that it is not tried again; anything of that name is
+ *  removed before. One process calls it. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_set_aside(const char *folder, uint64_t step);
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
@@ -123,20 +127,20 @@ tw_status_t tw_checkpoint_set_aside(const char *folder, uint64_t step);
 /** An open checkpoint; one thread at a time. */
 typedef struct tw_checkpoint tw_checkpoint_t;
 
-/** Open a step's folder, or of a folder of checkpoints the newest step of the run whose id was last left
- *  there (tw_checkpoint_claim); of any run, if none was. Every rank for itself. TW_ERR_NOT_FOUND: none there;
- *  TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: of another model, logged with what differs;
- *  TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file is missing, too short, or no
- *  checkpoint's: all logged with the file's name. */
+/** Open a step's folder, or, in a folder of checkpoints, the newest step of the run whose id was last written
+ *  there (tw_checkpoint_claim), or of any run if none was. Every rank calls it for itself. TW_ERR_NOT_FOUND:
+ *  none is there; TW_ERR_FORMAT: a damaged manifest; TW_ERR_MISMATCH: it is of another model, logged with
+ *  what differs; TW_ERR_NOT_FOUND, TW_ERR_TRUNCATED, TW_ERR_FORMAT: a rank's file is missing, too short, or
+ *  no checkpoint's: all logged with the file's name. */
 tw_status_t tw_checkpoint_open(const char *path, const tw_model_t *model, tw_checkpoint_t **out);
 /** Open the checkpoint of a step, in a folder of checkpoints. Errors as above. */
 tw_status_t tw_checkpoint_open_step(const char *folder, uint64_t step, const tw_model_t *model,
                                     tw_checkpoint_t **out);
 void tw_checkpoint_close(tw_checkpoint_t *checkpoint);
 const tw_checkpoint_run_t *tw_checkpoint_run_get(const tw_checkpoint_t *checkpoint);
-/** Fill the values of these pieces; a NULL pointer skips its kind. The checksum of a file is compared the
- *  first time something is taken from it: TW_ERR_FORMAT, logged with the file. TW_ERR_NOT_FOUND: elements
- *  that no file holds, logged with the tensor. */
+/** Fill the values of these pieces; a NULL pointer skips its kind. A file's checksum is verified the first
+ *  time something is read from it. TW_ERR_FORMAT: it is wrong, logged with the file; TW_ERR_NOT_FOUND: no
+ *  file holds some elements, logged with the tensor. */
 tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_piece_t *pieces,
                                size_t n_pieces);
 
@@ -145,28 +149,28 @@ tw_status_t tw_checkpoint_read(tw_checkpoint_t *checkpoint, const tw_checkpoint_
 /** Safetensors files with a model's weights, open to be read. */
 typedef struct tw_weights tw_weights_t;
 
-/** path: a file, an index of several (model.safetensors.index.json), or a folder with either. Names may lack
- *  "transformer." or "model."; what the model does not have is passed over (see
- *  tw_weights_say_left), and an lm_head that repeats the embedding. TW_ERR_MISMATCH: a tensor is missing, of
- *  another shape or not of a float type, or an lm_head that is not the embedding where the model has none of
- *  its own (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of tw_safetensors_open.
- *  `model` is borrowed. */
+/** Open a model's weights. `path` is a file, an index of several (model.safetensors.index.json), or a folder
+ *  with either. Names may lack "transformer." or "model.". Tensors that the model does not have are ignored
+ *  (see tw_weights_say_left), and so is an lm_head that repeats the embedding. TW_ERR_MISMATCH: a tensor is
+ *  missing, of another shape or not of a float type, or an lm_head that is not the embedding where the model
+ *  has none of its own (logged with its name); TW_ERR_FORMAT: no such index (logged); errors of
+ *  tw_safetensors_open. `model` is borrowed. */
 tw_status_t tw_weights_open(const char *path, const tw_model_t *model, tw_weights_t **out);
 void tw_weights_close(tw_weights_t *weights);
-/** Warn of weights that the model has no place for, with their names: it may be another model than was
- *  thought. Not of causal masks and rotary frequencies, which some files have, too. */
+/** Warn of weights that the model does not have, with their names, as they may be another model's. It does
+ *  not warn of causal masks and rotary frequencies, which some files have, too. */
 void tw_weights_say_left(const char *path, const tw_weights_t *weights);
-/** What tells these weights from others: of each tensor some runs at even distances, so that little is
- *  read. */
+/** Return a checksum that tells these weights from others: of some evenly spaced runs of each tensor, so that
+ *  little is read. */
 uint64_t tw_weights_checksum(const tw_weights_t *weights);
-/** out [n_elems] = elements first .. of a tensor, as fp32. */
+/** Read n_elems elements of a tensor, from `first` on, to `out` as fp32. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);
 
 /** Write a checkpoint's weights into `folder`, made if it is not there: model.safetensors (bf16 or fp32) and
- *  config.json, which transformers opens with AutoModelForCausalLM.from_pretrained. sources: folders, up to
- *  NULL, whose config.json, generation_config.json or tokenizer_config.json, in this order, may say which
- *  tokens begin, end and fill a text: the first that does. One process. Errors of tw_checkpoint_read and of
- *  tw_safetensors_writer_create. */
+ *  config.json, which transformers opens with AutoModelForCausalLM.from_pretrained. `sources` is a
+ *  NULL-terminated list of folders; the first whose config.json, generation_config.json or
+ *  tokenizer_config.json, in this order, says which tokens begin, end and pad a text decides that. One
+ *  process calls it. Errors are those of tw_checkpoint_read and tw_safetensors_writer_create. */
 tw_status_t tw_weights_export(tw_checkpoint_t *checkpoint, const tw_model_t *model, tw_type_t type,
                               const char *folder, const char *const *sources);
 

@@ -1,5 +1,5 @@
-/* Whose steps a folder of checkpoints holds: each says its run's id, and a file beside them the id of the run
- * that goes on. */
+/* Finds which run the steps in a folder of checkpoints belong to: each step says its run's id, and a file
+ * beside them the id of the run that goes on there. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 #define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
-/** 0: its manifest is not there, or damaged. */
+/** Read the run's id of a step; return 0 if its manifest is missing or damaged. */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -41,7 +41,7 @@ uint64_t tw_checkpoint_claimed(const char *folder)
     return id;
 }
 
-/** The file is written as a whole or not at all, and is on the disk then. */
+/** Write the id to the folder's file, as a whole or not at all, and flush it to the disk. */
 static tw_status_t write_id(const char *folder, uint64_t id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], temporary[TW_CHECKPOINT_PATH_BYTES];
@@ -90,8 +90,8 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** Returns if a step may be this run's. A damaged manifest may be anybody's: who opens it says what is
- *  wrong. */
+/** Return 1 if a step may be this run's. One with a damaged manifest may be any run's; opening it logs what
+ *  is wrong. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

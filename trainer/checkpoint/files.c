@@ -1,4 +1,4 @@
-/* Folders and files of checkpoints. */
+/* Names, makes and removes folders and files of checkpoints. */
 #include "trainer/checkpoint/files.h"
 #include "trainer/input.h"
 
@@ -44,7 +44,7 @@ tw_status_t tw_checkpoint_make_folder(const char *path)
     TW_TRY(tw_checkpoint_path(above, "%s", path));
     for (char *slash = strchr(above + (*above == '/'), '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(above, 0777); /* if this fails, making what lies in it fails, too */
+        (void)mkdir(above, 0777); /* if this fails, so does making the folder inside it */
         *slash = '/';
     }
     return mkdir(path, 0777) == 0 || errno == EEXIST ? TW_OK : tw_input_failed(path, "make this folder");
@@ -87,7 +87,7 @@ tw_status_t tw_checkpoint_remove_folder(const char *path)
     return status;
 }
 
-/** Returns 1 if it is the name of a step's folder, finished or not as asked. */
+/** Return 1 if it is the name of a step's folder, a finished one or, if `unfinished`, one that is not. */
 static int parse_step(const char *name, int unfinished, uint64_t *step)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') {

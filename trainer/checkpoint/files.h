@@ -1,4 +1,4 @@
-/** Private to trainer/checkpoint: names of a checkpoint's files, and what it takes for them to stay. */
+/** Private to trainer/checkpoint: names of a checkpoint's files and folders, and how they reach the disk. */
 #pragma once
 
 #include "core/core.h"
@@ -14,15 +14,15 @@ tw_status_t tw_checkpoint_path(char *path, const char *format, ...) __attribute_
 void tw_checkpoint_step_name(uint64_t step, char *name);
 void tw_checkpoint_shard_name(int rank, char *name);
 
-/** Make a folder unless it is there, with all that it lies in. TW_ERR_IO and the like; logged. */
+/** Make a folder and its parents, unless they are there. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_make_folder(const char *path);
-/** Bring a folder's names to the disk. TW_ERR_IO and the like; logged. */
+/** Flush the names of a folder's files to the disk. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_sync_folder(const char *path);
-/** Remove a folder and the files in it; what is not there is no error. Logged. */
+/** Remove a folder and the files in it; that they are not there is no error. Errors are logged. */
 tw_status_t tw_checkpoint_remove_folder(const char *path);
 
-/** Steps whose folders lie in `folder`, ascending; *steps is the caller's to free. `unfinished`: those that a
- *  crash left. TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
+/** List the steps whose folders lie in `path`, ascending; with `unfinished`, those that a crash left. The
+ *  caller frees *steps. TW_ERR_NOT_FOUND: no such folder (silent); TW_ERR_NO_MEMORY. */
 tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **steps, size_t *n_steps);
 
 /** Compute checksum and size of a file. TW_ERR_IO and the like; logged. */

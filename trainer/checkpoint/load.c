@@ -1,4 +1,4 @@
-/* Loading: all files' headers at the start, data when asked for, from whichever files hold it. */
+/* Loads checkpoints: all files' headers at the start, data when asked for, from whichever files hold it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct tw_checkpoint {
     tw_manifest_t manifest;
     char folder[TW_CHECKPOINT_PATH_BYTES];
     tw_safetensors_t **files; /* [world] */
-    int *verified;            /* [world] */
+    int *verified;            /* [world] 1: the file's checksum was verified */
     tw_shard_range_t *ranges; /* sorted by kind, tensor, first element */
     size_t n_ranges;
 };
@@ -244,8 +244,8 @@ static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
     return status;
 }
 
-/** Returns the range that has an element, or NULL. That is the last one that begins at or before it, if it
- *  reaches that far. */
+/** Return the range that has an element, or NULL: it is the last one that begins at or before the element, if
+ *  that reaches so far. */
 static const tw_shard_range_t *find_range(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
                                           size_t elem)
 {

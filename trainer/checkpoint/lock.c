@@ -1,4 +1,4 @@
-/* One job at a time in a folder of checkpoints. */
+/* Lets one job at a time use a folder of checkpoints. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 
 #define NAME "lock" /* a line that says who has it; the system gives it up when that process ends */
 #define TRIES 50
-#define TRY_US 100000 /* the job that has the lock may be about to end */
+#define TRY_US 100000 /* time between tries: the job that has the lock may be about to end */
 
-/** Returns 0 if the lock is ours. */
+/** Try to take the lock; return 0 if it is ours. */
 static int lock_take(FILE *file)
 {
     int code = flock(fileno(file), LOCK_EX | LOCK_NB);

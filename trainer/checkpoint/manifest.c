@@ -1,4 +1,4 @@
-/* manifest.json, in and out. */
+/* Reads and writes manifest.json. */
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/input.h"
 
@@ -20,8 +20,8 @@ static void format_checksum(uint64_t checksum, char text[17])
     snprintf(text, 17, "%016" PRIx64, checksum);
 }
 
-/** Returns the checksum of the body as it is written; 0 if memory is short, in which case it cannot be
- *  written either. */
+/** Return the checksum of the body as it is written; 0 if memory is short: then it cannot be written
+ *  either. */
 static uint64_t body_checksum(const json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
@@ -56,13 +56,13 @@ static json_t *shard_list(const tw_manifest_t *manifest)
     return list;
 }
 
-/* The keys of a model's shape, whether its tensors show them or not. */
+/* The keys of a model's shape, even if sizes of tensors show them, too. */
 typedef enum value_type { COUNT, REAL, NUMBER } value_type_t; /* size_t, double, int or enum */
 static const struct {
     const char *key;
     size_t offset;
     value_type_t type;
-    int is_llama; /* only the Llama kind has this key */
+    int is_llama; /* 1: only Llama models have this key */
 } shape[] = {
     {"vocab_size", offsetof(tw_model_config_t, vocab_size), COUNT, 0},
     {"n_positions", offsetof(tw_model_config_t, n_positions), COUNT, 0},
@@ -95,7 +95,7 @@ static int has_key(const tw_model_config_t *config, size_t i)
     return !shape[i].is_llama || tw_model_family_get(config->family)->kind == TW_MODEL_KIND_LLAMA;
 }
 
-/** Counts are small enough to be doubles. */
+/** Return value i of the shape. Counts are small enough to be doubles. */
 static double shape_value(const tw_model_config_t *config, size_t i)
 {
     const void *at = (const char *)config + shape[i].offset;
@@ -217,7 +217,7 @@ static tw_status_t check_family(const char *path, const json_t *json, const tw_m
     return TW_OK;
 }
 
-/** Compare the shape, above all what tensors' sizes do not show. */
+/** Compare the model's shape with the manifest's, above all what sizes of tensors do not show. */
 static tw_status_t manifest_check_model(const char *path, const json_t *json, const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
@@ -232,7 +232,7 @@ static tw_status_t manifest_check_model(const char *path, const json_t *json, co
     return TW_OK;
 }
 
-/** Reads a checksum as it is written. Returns 0: it is not there; -1: something else is. */
+/** Read a checksum as it is written; 0 if it is not there. Return 0, or -1 if it is something else. */
 static int read_hex(const json_t *json, uint64_t *value)
 {
     const char *text = json_string_value(json);
@@ -263,7 +263,7 @@ static tw_status_t read_history(const char *path, const json_t *list, tw_manifes
     return TW_OK;
 }
 
-/** Reads what a run that goes on needs besides; older programs did not write it. */
+/** Read the facts of the run that older programs did not write. */
 static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manifest)
 {
     const char *name;
@@ -336,7 +336,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
 }
 
-/** Compares the checksum of its body. */
+/** Return 1 if the checksum of the body is right. */
 static int is_as_written(const json_t *json)
 {
     const json_t *body = json_object_get(json, "body");

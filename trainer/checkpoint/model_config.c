@@ -1,5 +1,5 @@
-/* config.json of each family. What it does not say, transformers fills in by its own defaults: all is said
- * that these get wrong. */
+/* Writes config.json of each family. transformers fills in missing keys by its own defaults, so every key is
+ * written whose default would be wrong. */
 #include "trainer/checkpoint/model_config.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static json_t *gpt2_json(const tw_model_config_t *config)
                      config->layer_norm_epsilon, "tie_word_embeddings", 1);
 }
 
-/** NULL as JSON where nothing is stretched. */
+/** Return the scaling of rotary angles as JSON; null if there is none. */
 static json_t *rope_json(const tw_model_rope_t *rope)
 {
     json_int_t positions = (json_int_t)rope->n_positions;
@@ -87,7 +87,7 @@ static json_t *llama_json(const tw_model_config_t *config)
 
 /* ---- which tokens begin, end and fill a text ----------------------------------------------------------- */
 
-/** Loads a file of JSON. NULL: it is not there, or is no JSON. */
+/** Load a file of JSON; return NULL if it is not there or no JSON. */
 static json_t *model_config_load(const char *folder, const char *name)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -95,7 +95,7 @@ static json_t *model_config_load(const char *folder, const char *name)
     return length < (int)sizeof(path) ? json_load_file(path, 0, NULL) : NULL;
 }
 
-/** Returns the number of the token of this text, or NULL. */
+/** Return the id of the token with this text, or NULL. */
 static json_t *id_of_text(const char *folder, const char *text)
 {
     size_t i;
@@ -114,8 +114,8 @@ static json_t *id_of_text(const char *folder, const char *text)
     return id;
 }
 
-/** Returns the number of a token by its name in tokenizer_config.json, which has a text there, or an object
- *  with it. */
+/** Return the id of a token by its name in tokenizer_config.json, where it has a text, or an object with a
+ *  text. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
     json_t *config = model_config_load(folder, "tokenizer_config.json"),
@@ -126,7 +126,7 @@ static json_t *id_by_tokenizer(const char *folder, const char *name)
     return id;
 }
 
-/** What a folder says; NULL: nothing. */
+/** Return the token's id that a folder's files give, or NULL. */
 static json_t *id_in(const char *folder, const char *name)
 {
     static const char *const files[] = {"config.json", "generation_config.json"};
@@ -143,7 +143,8 @@ static json_t *id_in(const char *folder, const char *name)
     return id_by_tokenizer(folder, name);
 }
 
-/** Where nobody says it, transformers would take those of its own example. */
+/** Add the ids of special tokens, null if no source has them: without the keys, transformers takes its
+ *  example's. */
 static int add_tokens(json_t *json, const char *const *sources)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};

@@ -1,5 +1,5 @@
-/* Saving: rank 0 makes a folder, all write their files into it, rank 0 adds the manifest and gives the folder
- * its name. */
+/* Saves checkpoints: rank 0 makes a folder, all ranks write their files into it, rank 0 adds the manifest and
+ * gives the folder its name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "trainer/checkpoint/shard.h"
 #include "trainer/input.h"
 
-/* What ranks tell each other between the stages. */
+/* What ranks exchange between the stages. */
 typedef struct report {
     int64_t status;
     uint64_t bytes, checksum; /* of the rank's own file */
@@ -34,15 +34,15 @@ struct tw_checkpoint_saving {
     tw_checkpoint_piece_t *pieces;            /* [save.n_pieces], a copy */
     pthread_t thread;                         /* writes the file */
     int has_thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     stage_t stage;
-    tw_status_t status; /* of the writing, once it is WRITTEN */
+    tw_status_t status; /* result of writing, once the stage is WRITTEN */
 };
 
 typedef tw_checkpoint_saving_t saving_t;
 
-/** Everyone hears how everyone fared; returns the first failure. Files take as long as disks take. */
+/** Exchange the ranks' results; return the first failure. It waits without a limit, as disks may be slow. */
 static tw_status_t save_exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
     int world = tw_coll_size(coll);
@@ -67,8 +67,8 @@ static tw_status_t save_no_memory(const tw_coll_t *coll)
     return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
 }
 
-/** A rank that has no memory for its part says so to all. Where it has not even room for what they answer, it
- *  gives the job up, of which they hear as well. */
+/** Tell all ranks that this one has no memory. If it has not even room for their answers, it aborts the
+ *  communicator, which they notice, too. */
 static tw_status_t tell_no_memory(tw_coll_t *coll)
 {
     const report_t own = {.status = save_no_memory(coll)};
@@ -87,7 +87,7 @@ static int is_first(const saving_t *saving)
     return tw_coll_rank(saving->coll) == 0;
 }
 
-/** What a crash has left is removed: nobody else writes into this folder. */
+/** Remove what a crash has left: nobody else writes into this folder. */
 static tw_status_t remove_unfinished(const char *folder)
 {
     uint64_t *steps;
@@ -122,7 +122,7 @@ static void save_enter(saving_t *saving, stage_t stage, tw_status_t status)
     pthread_mutex_unlock(&saving->lock);
 }
 
-/** It goes on: a disk that hangs is somebody's to look at. */
+/** Warn that the disk hangs, for somebody to look at it; the run goes on waiting. */
 static void say_waiting(const saving_t *saving, double limit_sec)
 {
     char name[32];
@@ -131,7 +131,7 @@ static void say_waiting(const saving_t *saving, double limit_sec)
             tw_coll_rank(saving->coll), saving->temporary, name, limit_sec);
 }
 
-/** With the lock held. 0: it has not come within the time. */
+/** Wait for a stage, with the lock held; return 0 if it was not reached in time. */
 static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
 {
     struct timespec until;
@@ -178,7 +178,7 @@ static void *write_beside(void *ctx)
     return NULL;
 }
 
-/** Where there can be no thread it is written at once. */
+/** Write the file in a thread, or at once if no thread can be made. */
 static void start_writing(saving_t *saving)
 {
     saving->has_thread = pthread_create(&saving->thread, NULL, write_beside, saving) == 0;
@@ -214,7 +214,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/** Renames the folder; where the same step has been saved before, the two folders change places. */
+/** Give the folder its name; if the same step was saved before, the two folders change places. */
 static tw_status_t give_name(const saving_t *saving)
 {
     if (renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_NOREPLACE) == 0) {
@@ -222,13 +222,15 @@ static tw_status_t give_name(const saving_t *saving)
     }
     if ((errno == EEXIST &&
          renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_EXCHANGE) == 0) ||
-        (errno == EINVAL && rename(saving->temporary, saving->folder) == 0)) { /* not every file system can */
+        /* not every file system has these flags */
+        (errno == EINVAL && rename(saving->temporary, saving->folder) == 0)) {
         return TW_OK;
     }
     return tw_input_failed(saving->folder, "give a folder this name");
 }
 
-/** Under the name of what is unfinished first: nobody is to take half of one for a checkpoint. */
+/** Remove a step's folder. It gets the name of an unfinished one first, so that half of it is not taken for a
+ *  checkpoint. */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -241,7 +243,7 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
 
-/** All but the newest `keep` of this run up to this step; others are of another run, and somebody's. */
+/** Remove this run's steps up to this one, all but the newest `keep`. Steps of other runs stay. */
 static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 {
     uint64_t *steps;
@@ -327,7 +329,7 @@ static tw_status_t set_paths(saving_t *saving)
     return tw_checkpoint_path(saving->temporary, "%s/%s.tmp", saving->save.folder, name);
 }
 
-/** A full disk is not to stay so. */
+/** Remove the unfinished folder after a failure, so that a full disk does not stay full. */
 static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
 {
     if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {

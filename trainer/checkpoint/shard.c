@@ -1,4 +1,4 @@
-/* A rank's file: names of its tensors, out and in. */
+/* Writes and reads a rank's file. */
 #include "trainer/checkpoint/shard.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ static const char *const kind_names[TW_CHECKPOINT_KIND_COUNT] = {"master", "m", 
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
-/* What the header of a file is made of. */
+/* The tensors that a file's header lists. */
 typedef struct listing {
     tw_safetensors_spec_t *specs;
     char (*names)[NAME_BYTES];
@@ -107,7 +107,7 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-/** "KIND/TENSOR/FIRST" taken apart; 1 if it has that form. */
+/** Split "KIND/TENSOR/FIRST"; return 1 if it has that form. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)
 {
     const char *begin = strchr(name, '/'), *end = strrchr(name, '/');
@@ -139,7 +139,7 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
     return 0;
 }
 
-/** Does the model's tensor have these elements? */
+/** Return 1 if the model's tensor has these elements. */
 static int shard_is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
     size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;

@@ -1,4 +1,4 @@
-/* Whole models in safetensors files, by Hugging Face's names. */
+/* Reads and writes whole models in safetensors files, with Hugging Face's names. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@
 struct tw_weights {
     tw_safetensors_t **files; /* [n_files] */
     size_t n_files;
-    const tw_safetensors_tensor_t **tensors; /* [n_tensors], the model's */
+    const tw_safetensors_tensor_t **tensors; /* [n_tensors] the model's tensors, in the model's order */
     size_t n_tensors;
 };
 
@@ -75,7 +75,8 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/** Where the embedding, the first tensor, is the output layer, one that repeats it is passed over. */
+/** Check lm_head of a model whose embedding, the first tensor, is the output layer, too: a copy of it is
+ *  ignored. */
 static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
     size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;
@@ -91,8 +92,8 @@ static tw_status_t check_head(const char *path, const tw_model_t *model, const t
                    tensors[0].name);
 }
 
-/** What published files have besides weights: causal masks, rotary frequencies; and the output layer that is
- *  the embedding, which check_head has looked at. */
+/** Return 1 for tensors of published files that are no weights: causal masks and rotary frequencies; and for
+ *  a repeated embedding, which check_head has compared. */
 static int is_no_weight(const char *name)
 {
     static const char *const ends[] = {HEAD, ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
@@ -159,7 +160,7 @@ static tw_status_t add_file(tw_weights_t *weights, const char *path)
     return TW_OK;
 }
 
-/** Opens a file beside the index, unless it is open. */
+/** Open a file beside the index, unless it is open already. */
 static tw_status_t add_beside(tw_weights_t *weights, const char *index, const char *name, json_t *added)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -209,7 +210,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     return status;
 }
 
-/** Opens one file, those of an index, or what a folder has of these. */
+/** Open a file, the files of an index, or whichever of these a folder has. */
 static tw_status_t open_files(tw_weights_t *weights, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
@@ -272,7 +273,7 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights)
     return checksum;
 }
 
-/** In pieces through aligned memory: data in a file lie as they come. */
+/** It copies through aligned memory: data in a file may be unaligned. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out)
 {
     enum { PIECE = 1024 };

@@ -1,5 +1,5 @@
-/* How weights and gradients cross the network: thinwire.weights and thinwire.gradients, or what keys of
- * before say of it, and what does not go with it. The one place that knows. */
+/* Resolves how weights and gradients cross the network: thinwire.weights and thinwire.gradients, or older
+ * keys, and what they exclude. No other file knows this. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "trainer/config/table.h"
 
 #define TEXT_BYTES 160
-#define N_OLDER 4 /* most keys of before that say the same */
+#define N_OLDER 4 /* most older keys for the same thing */
 #define WEIGHTS "thinwire.weights"
 #define GRADIENTS "thinwire.gradients"
 #define QWZ "zero_optimization.zero_quantized_weights"
@@ -59,9 +59,9 @@ static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
     snprintf(older[1].text, TEXT_BYTES, "%s", o->lossless_gradients ? "lossless" : "");
 }
 
-/** own: thinwire.weights' or thinwire.gradients' request, which becomes that of a key of before if that asks
- *  for something. The program's own default counts where nobody has set any of them. TW_ERR_CONFIG: two keys
- *  ask. */
+/** Choose between a new key's request, `own`, and those of older keys: `own` becomes the older key's if that
+ *  asks for something. If no key is set, the program's default stays. TW_ERR_CONFIG: two keys ask for
+ *  something. */
 static tw_status_t codecs_choose(const tw_train_config_t *config, const request_t older[N_OLDER],
                                  request_t *own)
 {
@@ -97,7 +97,7 @@ static tw_status_t codecs_ask(const tw_train_config_t *config, const char *key, 
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
 
-/** A codec's text without one of its options. Returns if it was there. */
+/** Copy a codec's text without one of its options; return 1 if it had that. */
 static int drop_option(const char *text, const char *option, char rest[TEXT_BYTES])
 {
     size_t used = strcspn(text, ":"), length;
@@ -116,7 +116,7 @@ static int drop_option(const char *text, const char *option, char rest[TEXT_BYTE
     return is_there;
 }
 
-/** rotates: what is rounded is rotated first, unless the text says hadamard=no. */
+/** Parse a codec. `rotates` 1: a codec that rounds gets the rotation, unless the text says hadamard=no. */
 static tw_status_t parse_codec(const request_t *request, const char *text, int rotates,
                                tw_quant_codec_t *codec)
 {
@@ -137,7 +137,7 @@ static tw_status_t parse_codec(const request_t *request, const char *text, int r
     return TW_OK;
 }
 
-/** delta8 is not rotated: nothing there becomes 0. */
+/** Parse the codec of weights. delta8 needs no rotation: its steps are so fine that nothing becomes 0. */
 static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *out)
 {
     char rounded[TEXT_BYTES];
@@ -154,7 +154,7 @@ static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *ou
     return parse_codec(request, rounded, strncmp(rounded, "int8", 4) != 0, &out->delta);
 }
 
-/** As it is printed, and compared between ranks: with all that counts. */
+/** Format a codec in full, as it is printed and compared between ranks. */
 static void format_codec(const tw_quant_codec_t *codec, int rotates, char text[TEXT_BYTES])
 {
     snprintf(text, TEXT_BYTES, "plain");
@@ -219,7 +219,7 @@ static tw_status_t check_together(const tw_train_options_t *o)
     return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
-/** Gradients inside a node: plain, or as thinwire.gradient_inner says. */
+/** Return the codec of gradients inside a node: plain, or int8 if thinwire.gradient_inner says so. */
 static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
 {
     int has = o->gradient_inner == 1 && tw_quant_form(&o->codecs.gradients) == TW_QUANT_BLOCKS;
@@ -227,8 +227,8 @@ static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
                : (tw_quant_codec_t){0};
 }
 
-/** All ranks are on one node, nothing crosses a network: rounding would save nothing, nor would packing.
- *  Changes stay: they say what replicas are kept up to date by. */
+/** Make a codec plain if all ranks are on one node: nothing crosses a network, so encoding would save
+ *  nothing. Deltas stay, as replicas are kept up to date by them. */
 static void leave_plain(tw_train_config_t *config, tw_quant_codec_t *codec, const char *key)
 {
     static const char rounded[] =

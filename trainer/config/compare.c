@@ -1,11 +1,11 @@
-/* Which keys ranks compare, and which of them a run that goes on. */
+/* Says which keys ranks compare with each other, and which a resumed run compares with its checkpoint. */
 #include <stddef.h>
 #include <string.h>
 
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
-/* Each node has its own; what is read there is compared itself. */
+/* Each node may have its own value; what is read from there is compared instead. */
 static const char *const places[] = {"thinwire.data",
                                      "thinwire.val_data",
                                      "thinwire.vocab",
@@ -18,11 +18,11 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* What a checkpoint says itself: the data and their order, the model. */
+/* A checkpoint says these itself: the data and their order, the model. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 
-/* The same is learned whatever they are, but for the last bits where batches are cut otherwise. */
+/* These do not change what is learned, except for the last bits if batches are cut differently. */
 static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "gradient_accumulation_steps",
                                               "steps_per_print",
@@ -64,7 +64,8 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.save_best",
                                               NULL};
 
-/** Is a key one of these? A name that ends with a dot or an underscore stands for all that begin with it. */
+/** Return 1 if a key is one of `names`. A name that ends with a dot or an underscore stands for all keys that
+ *  begin with it. */
 static int is_among(const char *const *names, const char *key)
 {
     for (; *names; names++) {
@@ -85,7 +86,7 @@ static void config_add_line(const tw_train_config_t *config, const tw_config_fie
     tw_lines_add(lines, field->name, "%s", value);
 }
 
-/** Is it the key of a codec that loses nothing? With any of those the same is learned. */
+/** Return 1 if it is the key of a codec, and the codec is lossless: all of those learn the same. */
 static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
 {
     const tw_train_codecs_t *codecs = &config->options.codecs;
@@ -94,7 +95,7 @@ static int is_codec_without_loss(const tw_train_config_t *config, const char *ke
     return weights || (strcmp(key, "thinwire.gradients") == 0 && !tw_train_is_rounded(&codecs->gradients));
 }
 
-/** Is it an older key, which thinwire.weights and thinwire.gradients replace? */
+/** Return 1 if it is an older key, which thinwire.weights or thinwire.gradients replaces. */
 static int is_older(const tw_config_field_t *field)
 {
     const size_t first = offsetof(tw_train_options_t, older);

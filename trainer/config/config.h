@@ -1,14 +1,14 @@
-/** What a run is asked for: a DeepSpeed JSON file with its own key names, ours under "thinwire", the model
- *  under "model".
+/** A run's configuration: a DeepSpeed JSON file with DeepSpeed's keys, ours under "thinwire", the model under
+ *  "model".
  *
  *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
  *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says
  *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
  *
- *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what there is
- *  to say of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the
- *  network; compare.c which keys ranks and runs compare; effect.c keys that change nothing in the mode that
- *  is asked for; pretrained.c, pretrained_llama.c the shape of a model that weights come from. */
+ *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what the user
+ *  is told of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the
+ *  network; compare.c which keys ranks and runs compare; effect.c keys that have no effect in the chosen
+ *  mode; pretrained.c, pretrained_llama.c the shape of a pretrained model. */
 #pragma once
 
 #include "core/core.h"
@@ -27,7 +27,7 @@ typedef enum tw_train_schedule {
 
 typedef enum tw_train_optimizer { TW_TRAIN_ADAMW, TW_TRAIN_ADAM, TW_TRAIN_MUON } tw_train_optimizer_t;
 
-/** What becomes of a step whose loss or gradient is out of bounds. */
+/** What to do at a step whose loss or gradient is out of bounds. */
 typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
 
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
@@ -41,14 +41,15 @@ typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_BF16
 } tw_train_products_t;
 typedef enum tw_train_warmup_type { TW_TRAIN_WARMUP_LINEAR, TW_TRAIN_WARMUP_LOG } tw_train_warmup_type_t;
-/** What gradients travel as where no codec says otherwise. */
+/** Type in which gradients are sent without a codec. */
 typedef enum tw_train_communication {
     TW_TRAIN_COMMUNICATION_BF16,
     TW_TRAIN_COMMUNICATION_FP32
 } tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
-/** Keys of before, which thinwire.weights and thinwire.gradients say now; nobody but codecs.c reads them. */
+/** Older keys, which thinwire.weights and thinwire.gradients replace; only codecs.c and effect.c read
+ *  them. */
 typedef struct tw_train_older {
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t delta_bits, delta_block, weight_block, gradient_bits, gradient_block;
@@ -59,20 +60,21 @@ typedef struct tw_train_older {
 typedef struct tw_train_codecs {
     tw_quant_codec_t weights;          /**< codec of gathered weights */
     tw_quant_codec_t gradients, inner; /**< codecs of gradients between nodes, and inside one */
-    int has_delta;                     /**< replicas are kept up to date by changes of the weights */
-    tw_quant_codec_t delta; /**< their codec: TW_QUANT_DELTA, or one of blocks, which rounds them */
+    int has_delta;                     /**< 1: replicas are kept up to date by changes of the weights */
+    /** codec of those changes: TW_QUANT_DELTA, or a block codec, which rounds them */
+    tw_quant_codec_t delta;
 } tw_train_codecs_t;
-/** The codec as arguments of operations want it: NULL, if it is plain. */
+/** Return the codec for the arguments of an operation: NULL if it is plain. */
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec);
-/** Does a codec lose something? */
+/** Return 1 if a codec loses something. */
 int tw_train_is_rounded(const tw_quant_codec_t *codec);
-/** Is training bit for bit what it is when all is plain? */
+/** Return 1 if training is bit for bit the same as with plain codecs. */
 int tw_train_loses_nothing(const tw_train_codecs_t *codecs);
 
-/** Every key's value; the table in options.c has what each means. Counts of elements and steps are int64_t,
+/** Every key's value; the table in options.c says what each means. Counts of elements and steps are int64_t,
  *  flags int. */
 typedef struct tw_train_options {
-    /* DeepSpeed's */
+    /* keys of DeepSpeed */
     int64_t batch, micro_batch, accumulation; /* sequences; 0: follows from the others */
     double clip;
     int64_t steps_per_print;
@@ -99,7 +101,7 @@ typedef struct tw_train_options {
     int offload_optimizer, offload_param; /* tw_train_place_t */
     char *offload_optimizer_path, *offload_param_path;
     int cpu_checkpointing;
-    /* thinwire's */
+    /* keys under "thinwire" */
     int64_t steps, seed, sequence;
     char *data, *val_data, *vocab, *merges, *tokenizer, *cache;
     int loss_mask;
@@ -116,7 +118,7 @@ typedef struct tw_train_options {
     double epochs;
     int hpz;                   /* tw_train_hpz_t */
     int replicas;              /* tw_train_replicas_t */
-    char *weights, *gradients; /* texts of codecs, which `codecs` has parsed */
+    char *weights, *gradients; /* texts of codecs; `codecs` is parsed from them */
     tw_train_older_t older;
     double lag_bound;
     int lag_plain;
@@ -135,7 +137,7 @@ typedef struct tw_train_options {
     double peak_flops, link_bps;
     int64_t checkpoint_every, checkpoint_keep;
     double checkpoint_minutes;
-    /* the model's */
+    /* keys under "model" */
     char *preset;
     int64_t n_params, n_layer, n_head, n_embd, n_positions, vocab_size;
     double layer_norm_epsilon;
@@ -149,27 +151,27 @@ typedef struct tw_train_options {
     int64_t window, window_from_layer;
     int attention_bias;
     char *init_from;
-    /* what tw_train_config_resolve has made of them */
+    /* what tw_train_config_resolve makes of the codecs' texts */
     tw_train_codecs_t codecs;
 } tw_train_options_t;
 
 typedef struct tw_train_config tw_train_config_t;
 
-/** The defaults, then the file (NULL: none), then sets [n_sets] of "key=value", each stronger than the one
- *  before; "?key=value" is a default, too, of which nothing is said. TW_ERR_CONFIG (logged with file and
- *  key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Make a configuration from the defaults, then the file (NULL: none), then sets [n_sets] of "key=value";
+ *  later ones override earlier ones. "?key=value" is a default of the program's own, and is not reported.
+ *  TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
-/** Likewise from text, as if it were the file called `name`. */
+/** Do the same with a text, as if it were the file called `name`. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
-/** Log what a person should know: keys without meaning here, a line for each reason, and what "auto" comes
- *  to. Once in a job, after tw_train_config_resolve. */
+/** Log what the user should know: keys without meaning here, a line for each reason, and the values that
+ *  "auto" stands for. Call it once in a job, after tw_train_config_resolve. */
 void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 
-/** Decides what depends on several keys and on the job: the batch's three numbers, codecs, the schedule's
+/** Resolve what depends on several keys and on the job: the batch's three numbers, codecs, the schedule's
  *  length, hpZ on or off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each
  *  other. */
 tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes);
@@ -177,32 +179,32 @@ tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_
 /** Print every key in force, its value, where it comes from and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 
-/** thinwire.steps follows from thinwire.epochs, once it is known how many sequences an epoch has; nothing to
- *  do without epochs. TW_ERR_CONFIG (logged): too many. */
+/** Set thinwire.steps from thinwire.epochs, once it is known how many sequences an epoch has; without epochs
+ *  this does nothing. TW_ERR_CONFIG (logged): too many steps. */
 tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequences);
 
-/** Add a line for each key that all ranks must have alike, texts included: all but places on a node, such as
- *  thinwire.data and thinwire.cache. */
+/** Add a line for each key that must be the same on all ranks: all but paths on a node, such as thinwire.data
+ *  and thinwire.cache. */
 void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
-/** Likewise a line for each key that decides what is learned, so that a run that goes on with another value
- *  is told so: not those that a checkpoint is compared by otherwise (the model's, seed, batch), nor those
- *  that change nothing but where and how fast it is learned. All codecs without loss are one value. */
+/** Add a line for each key that affects what is learned, so that a run that is resumed with another value is
+ *  warned. Keys that a checkpoint stores itself (the model's, seed, batch) are left out, and so are those
+ *  that only change where and how fast it is learned. All lossless codecs count as one value. */
 void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines);
 
-/** Is thinwire.resume "auto"? Then the run goes on from thinwire.checkpoint, if anything is there. */
+/** Return 1 if thinwire.resume is "auto": the run goes on from thinwire.checkpoint if anything is there. */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);
 
 /** How a tensor is trained. */
 typedef struct tw_train_group {
     double lr;     /**< factor of the learning rate */
-    double decay;  /**< used in place of optimizer.params.weight_decay; -1: that counts */
+    double decay;  /**< replaces optimizer.params.weight_decay; -1: does not */
     int is_frozen; /**< 1: the tensor stays as it is */
 } tw_train_group_t;
 
-/** Finds the first entry of thinwire.groups that matches a tensor's name, or what all have. TW_ERR_CONFIG
+/** Get the first entry of thinwire.groups that matches a tensor's name, or the default. TW_ERR_CONFIG
  *  (logged): an entry is not as expected. */
 tw_status_t tw_train_group_of(const char *groups, const char *tensor, tw_train_group_t *group);
-/** Checks all entries. TW_ERR_CONFIG (logged): the same, or an entry that matches no tensor. */
+/** Check all entries. TW_ERR_CONFIG (logged): an entry is not as expected, or matches no tensor. */
 tw_status_t tw_train_groups_check(const char *groups, const char *const *tensors, size_t n_tensors);
 
 /** Returns the learning rate of a step, which is 1 for the first. */

@@ -1,4 +1,4 @@
-/* Keys that somebody has set and that change nothing in the mode that is asked for. */
+/* Finds keys that the user has set and that have no effect in the chosen mode. */
 #include <string.h>
 
 #include "trainer/config/state.h"
@@ -16,7 +16,7 @@
 
 /* ---- what kinds of data there are ---------------------------------------------------------------------- */
 
-/* Kinds of files that a text of names may name, by how names end. */
+/* Kinds of data files, told by how their names end. */
 enum { TOKENS = 1, TEXTS = 2 };
 
 static size_t without_weight(const char *entry, size_t length)
@@ -28,7 +28,7 @@ static size_t without_weight(const char *entry, size_t length)
     return n > 0 && n < length && entry[n - 1] == ':' ? n - 1 : length;
 }
 
-/** Kinds that one name may be of; a pattern may leave it open. */
+/** Return the kinds that a name may be of; a pattern may stand for both. */
 static int kinds_of_entry(const char *entry, size_t length)
 {
     static const char end[] = ".bin";
@@ -54,27 +54,27 @@ static int kinds_of(const char *names)
     return kinds;
 }
 
-/** With token_bytes 1 any file counts, if there is no vocabulary. */
+/** Return 1 if there may be token files. With token_bytes 1 and no vocabulary, any file is one. */
 static int has_token_files(const tw_train_options_t *o)
 {
     int is_bytes = o->token_bytes == 1 && !*o->vocab && !*o->tokenizer;
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & (is_bytes ? TOKENS | TEXTS : TOKENS)) != 0;
 }
 
-/** Masks are for token files; text beside them is refused. */
+/** Return 1 if there may be masks, which are for token files; text with masks is refused elsewhere. */
 static int has_masks(const tw_train_options_t *o)
 {
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
 
-/** Some may be given by name, or found by a pattern. */
+/** Return 1 if there may be chats, given by name or found by a pattern. */
 static int may_have_chats(const tw_train_options_t *o)
 {
     return strstr(o->data, ".jsonl") || strstr(o->val_data, ".jsonl") || strpbrk(o->data, "*?[") ||
            strpbrk(o->val_data, "*?[");
 }
 
-/** Encoded text goes into the cache, and the King James text. */
+/** Return 1 if the cache is used: for encoded text, and for the King James text. */
 static int fills_cache(const tw_train_options_t *o)
 {
     int has_vocabulary = *o->vocab || *o->tokenizer;
@@ -83,10 +83,10 @@ static int fills_cache(const tw_train_options_t *o)
 
 /* ---- the rules ----------------------------------------------------------------------------------------- */
 
-/* Keys that count only where `counts` is 1. */
+/* Keys that have an effect only if `counts` is 1. */
 typedef struct rule {
     int counts;
-    const char *reason;          /* what is said where they do not count */
+    const char *reason;          /* what is logged if they have none */
     const char *keys[MOST_KEYS]; /* NULL-terminated */
 } rule_t;
 
@@ -99,7 +99,7 @@ static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_
     }
 }
 
-/** Keys of what crosses the network, and of how weights are held. */
+/** Note keys without effect on what crosses the network and on how weights are held. */
 static void note_network(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;
@@ -179,7 +179,7 @@ static void note_schedule(tw_train_config_t *config)
     note_rules(config, TW_TRAIN_LIST(rules));
 }
 
-/** Keys of how a run goes, and of what it leaves. */
+/** Note keys without effect on how a run goes and on what it saves. */
 static void note_run(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;

@@ -1,4 +1,4 @@
-/* Tensors that are trained otherwise than the rest: "PATTERN WORD ..., PATTERN WORD ...". */
+/* Parses thinwire.groups, tensors that are trained unlike the rest: "PATTERN WORD ..., PATTERN WORD ...". */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static tw_status_t wrong(const char *what, const char *entry)
     return tw_fail(TW_ERR_CONFIG, "thinwire.groups: %s: %s", what, entry);
 }
 
-/** Reads the number of "lr=0.1" and the like. */
+/** Read the number of "lr=0.1" and the like. */
 static tw_status_t groups_take_number(const char *text, double most, const char *entry, double *value)
 {
     char *end;

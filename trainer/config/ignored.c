@@ -1,5 +1,5 @@
-/* Keys of DeepSpeed that are accepted and mean nothing here, and why. A key stands for all that is in it. And
- * what to have in place of values that are refused. */
+/* Lists the keys of DeepSpeed that are accepted and mean nothing here, with the reason; a key stands for all
+ * keys inside it. Also says what to use in place of values that are refused. */
 #include <string.h>
 #include <strings.h>
 

@@ -1,4 +1,4 @@
-/* What a person should know of a configuration: keys without meaning here, and what "auto" comes to. */
+/* Logs what the user should know of a configuration: keys without meaning here, and values of "auto". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ void tw_train_notes_cleanup(tw_train_config_t *config)
     free(config->notes);
 }
 
-/** Do two notes go into one line? Those that have the same to say do. */
+/** Return 1 if two notes share a line, because they have the same reason. */
 static int is_alike(const tw_train_note_t *a, const tw_train_note_t *b)
 {
     return a->is_file == b->is_file && a->reason == b->reason;
@@ -82,7 +82,7 @@ static void write_key(const tw_train_config_t *config, const tw_train_note_t *no
     }
 }
 
-/** Writes the keys of note `first` and of those after it that are like it. Returns how many keys that are. */
+/** Write the keys of note `first` and of later ones that share its line; return how many they are. */
 static size_t write_keys(const tw_train_config_t *config, size_t first, FILE *out)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* The keys: name, default, range, meaning, where the value goes. */
+/* The table of keys: name, default, range, meaning, and where the value goes. */
 #include <stddef.h>
 #include <string.h>
 
@@ -205,7 +205,7 @@ static const tw_config_field_t fields[] = {
          "rotated first unless they say hadamard=no. TW_GRADS' words."),
     CHOICE("thinwire.gradient_inner", "plain", gradient_inner, inners,
            "How rounded gradients go inside the node."),
-    /* what thinwire.weights and thinwire.gradients say now */
+    /* older keys, which thinwire.weights and thinwire.gradients replace */
     COUNT("thinwire.delta_bits", "0", older.delta_bits, 0, 8, "bits",
           "thinwire.weights=delta8, delta4 or delta2; 0: off."),
     FLAG("thinwire.delta_lossless", "n", older.delta_lossless, "thinwire.weights=delta."),
@@ -306,7 +306,7 @@ static const tw_config_field_t fields[] = {
           "Longest sequence; 0: thinwire.sequence_length."),
     COUNT("model.vocab_size", "0", vocab_size, 0, 1048576, "", "0: the data's."),
     REAL("model.layer_norm_epsilon", "1e-5", layer_norm_epsilon, 0, 1, "Of all norms."),
-    /* the Llama family's: all but gpt2 */
+    /* keys of the Llama families, which are all but gpt2 */
     COUNT("model.n_kv_head", "0", n_kv_head, 0, 1024, "", "Heads of k and v; divides n_head. 0: n_head."),
     COUNT("model.head_dim", "0", head_dim, 0, 1024, "", "Width of a head, even; 0: n_embd / n_head."),
     COUNT("model.n_inner", "0", n_inner, 0, 262144, "",

@@ -1,4 +1,4 @@
-/* The shape of a model that weights come from: config.json as transformers writes it beside them. */
+/* Takes the shape of a pretrained model from config.json, which transformers writes beside the weights. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ tw_status_t tw_train_pretrained(tw_train_config_t *config)
     json_t *json = json_loadf(file, 0, &error);
     fclose(file);
     TW_FAIL_IF(!json, TW_ERR_CONFIG, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    /* a config.json without model_type says nothing of a model */
+    /* a config.json without model_type does not describe a model */
     tw_status_t status = json_object_get(json, "model_type") ? take_shape(config, path, json) : TW_OK;
     json_decref(json);
     return status;

@@ -1,4 +1,4 @@
-/** Private to config: the shape of a model of the Llama family, of its config.json. */
+/** Private to config: takes the shape of a Llama model from its config.json. */
 #pragma once
 
 #include <jansson.h>
@@ -7,8 +7,8 @@
 
 TW_C_BEGIN
 
-/** `json`: the file at `path`, model.family being taken from it already. TW_ERR_CONFIG, logged: keys that say
- *  otherwise, or a model that is not known here. */
+/** Take the shape from `json`, the file at `path`; model.family has been set from it already. TW_ERR_CONFIG,
+ *  logged: the user has set keys to other values, or the model is not known here. */
 tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* File and command line into the options, and where each value came from. */
+/* Reads the file and the command line into the options, and notes where each value came from. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define VALUE_BYTES 4096
 #define MAX_NAMES 256
 #define MAX_FILE_BYTES (1 << 20)
-#define OWN_MARK '?' /* marks a default of the program's own on its list of settings */
+#define OWN_MARK '?' /* marks a setting of the program's own, which is a default */
 
 /* ---- one key ------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static tw_status_t config_unknown_key(const char *source, const char *key)
                    nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/** Returns a count as digits: it may be written 5e8, as in DeepSpeed's files. */
+/** Return a count as digits: DeepSpeed's files may say 5e8. */
 static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {
     char *end;
@@ -46,14 +46,14 @@ static const char *source_of(const tw_train_config_t *config, int is_file)
     return is_file ? config->name : "--set";
 }
 
-/** Is "auto" a value of its own here, and not DeepSpeed's word for the default? */
+/** Return 1 if "auto" is a value of this key, not just DeepSpeed's word for the default. */
 static int has_auto(const tw_config_field_t *field)
 {
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** Returns what a key is called in the table: older keys had another name, DeepSpeed's of stage 3 may lack
- *  its prefix, and a switch may stand for the section that it is in ("bf16": true). */
+/** Return a key's name in the table: some keys had other names before, DeepSpeed's of stage 3 may lack their
+ *  prefix, and a section may be given as its switch ("bf16": true). */
 static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
     static const char zero[] = "zero_optimization.";
@@ -80,7 +80,7 @@ static const char *table_name(const char *key, char buffer[KEY_BYTES])
     return tw_train_field_of(buffer) >= 0 || tw_train_ignored_reason(buffer) ? buffer : key;
 }
 
-/** Sets a key by its value as text. */
+/** Set a key to its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
 {
     char now[KEY_BYTES], buffer[32];
@@ -143,7 +143,7 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
 
 static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t *value);
 
-/** JSON has no comments, so people write keys for them. */
+/** Return 1 if a key is a comment: JSON has none, so people write keys instead. */
 static int is_comment(const char *name)
 {
     return *name == '_' || *name == '#' || strncmp(name, "//", 2) == 0 || strcmp(name, "comment") == 0;
@@ -183,7 +183,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     return status;
 }
 
-/** Is there a key for each element? Then "betas": "auto" is for all of them. */
+/** Return 1 if each element of the array has a key. Then "betas": "auto" is for all of them. */
 static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];
@@ -191,7 +191,7 @@ static int is_array(const char *key)
     return tw_train_field_of(first) >= 0;
 }
 
-/** Is it a key, or an object that has keys? */
+/** Return 1 if it is a key, or an object that has keys. */
 static int config_is_known(const char *key)
 {
     size_t length = strlen(key);
@@ -234,7 +234,7 @@ static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t
     if (json_is_array(value)) {
         return walk_array(walk, key, value);
     }
-    if (json_is_null(value)) { /* null is as if the key were not there */
+    if (json_is_null(value)) { /* null means that the key is not set */
         return config_is_known(key) ? TW_OK : config_unknown_key(walk->source, key);
     }
     if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0 && is_array(key)) {
@@ -297,7 +297,8 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
 
-/** Sets all defaults. The environment is not read: its "train_batch_size" may be anybody's. */
+/** Set all defaults. Environment variables are not read: one called "train_batch_size" may be for another
+ *  program. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {

@@ -1,4 +1,4 @@
-/* What depends on several keys and on the job. */
+/* Resolves what depends on several keys and on the job. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void config_follow(tw_train_config_t *config, int64_t *member, int64_t va
     }
 }
 
-/** Writes a number; 0 is not given, so that any would do. */
+/** Format a number for an error; 0 was not given, so any value would do. */
 static const char *number_or_any(int64_t number, char text[24])
 {
     snprintf(text, 24, "%lld", (long long)number);
@@ -33,13 +33,13 @@ static tw_status_t batch_error(const tw_train_options_t *o, int world)
         number_or_any(o->accumulation, accumulation), world);
 }
 
-/** Returns the sequences of a step; SIZE_MAX where that does not fit. */
+/** Return the sequences of a step; SIZE_MAX if they overflow. */
 static size_t batch_of(int64_t micro, int64_t accumulation, int64_t world)
 {
     return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)world));
 }
 
-/** Checks the product against what train_batch_size may be at most. */
+/** Check that the product is not larger than train_batch_size may be. */
 static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t world)
 {
     const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
@@ -53,8 +53,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
         (long long)micro, (long long)accumulation, (long long)world, most);
 }
 
-/** batch = micro * accumulation * ranks: any two give the third; of one, the others are 1 as far as that
- *  goes. */
+/** Resolve batch = micro * accumulation * ranks: any two give the third. If one is given, the others become
+ *  1, as far as that is possible. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
@@ -80,7 +80,8 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Where layers' inputs are offloaded, they are all that is kept of layers: the rest is computed again. */
+/** Set recompute if layers' inputs are offloaded: they are all that is kept of a layer, so the rest is
+ *  computed again. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -90,8 +91,7 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** If a file names a scheduler of DeepSpeed's and says nothing of the warm-up's type, the type is DeepSpeed's
- *  default. */
+/** Use DeepSpeed's default type of warm-up if the file names a scheduler of DeepSpeed's without that type. */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -127,7 +127,7 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
     return TW_OK;
 }
 
-/** Refuses what replicas in a GPU's memory do not go with; codecs.c checks the codec of changes. */
+/** Refuse keys that do not work with replicas in a GPU's memory; codecs.c checks the codec of changes. */
 static tw_status_t check_replicas(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -140,8 +140,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? tw_train_refuse_any(TW_TRAIN_LIST(refusals)) : TW_OK;
 }
 
-/** Refuses what asks for another algorithm, or for what is not here. DeepSpeed's AdamW does not look at
- *  adam_w_mode. */
+/** Refuse keys that ask for another algorithm or an absent feature. DeepSpeed's AdamW ignores adam_w_mode. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -160,8 +159,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
     return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
-/** Resolves communication_data_type: fp32_allreduce is another name for it; else gradients travel as what
- *  weights are. */
+/** Resolve communication_data_type: fp32_allreduce is another name for fp32; by default gradients are sent in
+ *  the type of weights. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -179,8 +178,8 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/** Refuses what a family's config.json could not say. The family is known by now; it may have come with the
- *  weights. */
+/** Refuse what a family's config.json cannot express. The family is known by now; the weights may have set
+ *  it. */
 static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);

@@ -1,5 +1,5 @@
-/* Learning rates, as DeepSpeed's schedulers give them: in the warm-up and in a linear decay, step s (1 is the
- * first) has the rate of their iteration s; the cosine ends at total_num_steps, an iteration later than
+/* Computes learning rates as DeepSpeed's schedulers do: in the warm-up and in a linear decay, step s (1 is
+ * the first) has the rate of their iteration s; the cosine ends at total_num_steps, an iteration later than
  * theirs. DeepSpeed itself makes its first two steps at the rate where the warm-up begins: 0, mostly. */
 #include <math.h>
 
@@ -10,7 +10,7 @@ static double clamp01(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/** Returns the share of the warm-up at a step, 0 to 1. A logarithmic one is complete a step earlier. */
+/** Return the share of the warm-up at a step, 0 to 1. A logarithmic one is complete a step earlier. */
 static double warmup_share(const tw_train_options_t *o, double step)
 {
     double length = (double)o->warmup_steps;

@@ -1,4 +1,4 @@
-/** Private to config: keys of a model's config.json as keys of ours. */
+/** Private to config: maps keys of a model's config.json to keys of ours. */
 #pragma once
 
 #include <jansson.h>
@@ -7,24 +7,24 @@
 
 TW_C_BEGIN
 
-/** Let a key of ours follow from the file. TW_ERR_CONFIG, logged: it is out of range, or somebody has set
- *  another value. */
+/** Set a key of ours from the file. TW_ERR_CONFIG, logged: it is out of range, or the user has set another
+ *  value. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
-/** The same for a number; does nothing if the value is none. */
+/** Do the same with a number; does nothing if the value is no number. */
 tw_status_t tw_shape_take_number(tw_train_config_t *config, const char *path, const char *key,
                                  const json_t *value);
 
-/** A key of the file and the one value that the models here have, as JSON; where it is not there or null it
- *  has that by default. */
+/** A key of the file and, as JSON, the only value that is supported here; missing or null means that
+ *  value. */
 typedef struct tw_shape_known {
     const char *key, *value;
 } tw_shape_known_t;
 
-/** known: ends with a NULL key. TW_ERR_CONFIG, logged: a key has another value. */
+/** Check the keys in `known`, which ends with a NULL key. TW_ERR_CONFIG, logged: a key has another value. */
 tw_status_t tw_shape_check(const char *path, const json_t *json, const tw_shape_known_t *known);
-/** Logs that a key's value is not what the models here have, which is `known`. Returns TW_ERR_CONFIG. */
+/** Log that a key's value is not `known`, the supported one. Returns TW_ERR_CONFIG. */
 tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *value, const char *known);
-/** Note keys for dropout: with it, another network was trained than the one here. */
+/** Note keys for dropout: there is none here, so training differs from the model's own. */
 void tw_shape_note_dropout(tw_train_config_t *config, const char *path, const json_t *json);
 
 TW_C_END

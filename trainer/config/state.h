@@ -1,4 +1,4 @@
-/** What is behind a configuration. Private to config. */
+/** The state of a configuration. Private to config. */
 #pragma once
 
 #include "trainer/config/config.h"
@@ -13,7 +13,7 @@ typedef enum tw_train_origin {
     TW_TRAIN_FOLLOWS
 } tw_train_origin_t;
 
-/** Something that a person should know of a key. */
+/** Something that the user should know of a key. */
 typedef struct tw_train_note {
     char *key;
     const char *reason; /**< why it means nothing here; NULL: it is "auto" */
@@ -22,8 +22,8 @@ typedef struct tw_train_note {
 
 struct tw_train_config {
     tw_train_options_t options;
-    char *name;             /* the file's name */
-    unsigned char *origins; /* [n_fields] of the table: tw_train_origin_t */
+    char *name;             /* name of the file */
+    unsigned char *origins; /* [n_fields of the table] tw_train_origin_t */
     tw_train_note_t *notes; /* [n_notes] */
     size_t n_notes;
 };
@@ -33,29 +33,30 @@ typedef struct tw_train_refusal {
     int is_wrong;
     const char *why;
 } tw_train_refusal_t;
-/** Logs the reason and returns TW_ERR_CONFIG. */
+/** Log the reason and return TW_ERR_CONFIG. */
 tw_status_t tw_train_refuse(const char *why);
-/** Logs the first of some refusals that is wrong. Returns TW_OK: none is. */
+/** Log the first refusal whose combination is wrong and return TW_ERR_CONFIG; return TW_OK if none is
+ *  wrong. */
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
 /** A list and its length, as arguments. */
 #define TW_TRAIN_LIST(list) list, sizeof(list) / sizeof((list)[0])
 
-/** Keep a note for tw_train_config_say; where memory is short it is lost. */
+/** Keep a note for tw_train_config_say; if memory is short it is lost. */
 void tw_train_note(tw_train_config_t *config, int is_file, const char *key, const char *reason);
 void tw_train_notes_cleanup(tw_train_config_t *config);
-/** The shape of the model that model.init_from names, where it says it (config.json beside the weights): keys
- *  that nobody has set follow from it. TW_ERR_CONFIG, logged: keys that say otherwise, or a model that is
- *  none of those known here. */
+/** Take the shape of the model that model.init_from names, if there is a config.json beside the weights: it
+ *  sets the keys that the user has not set. TW_ERR_CONFIG, logged: the user has set other values, or the
+ *  model is not known here. */
 tw_status_t tw_train_pretrained(tw_train_config_t *config);
 /** Keep a note of a key of the table, if somebody has set it. */
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason);
-/** Note each key that somebody has set and that changes nothing with the others as they are, once they are
+/** Note each key that the user has set and that has no effect with the other keys. Call it after they are
  *  resolved. */
 void tw_train_note_without_effect(tw_train_config_t *config);
-/** Has a person set this key? */
+/** Return 1 if the user has set this key. */
 int tw_train_is_said(const tw_train_config_t *config, const char *key);
-/** Fills options.codecs, and writes thinwire.weights and thinwire.gradients out in full. TW_ERR_CONFIG,
- *  logged: an unknown codec, two keys that ask for something, or what does not go with other keys. */
+/** Fill in options.codecs, and write thinwire.weights and thinwire.gradients out in full. TW_ERR_CONFIG,
+ *  logged: a codec is unknown, two keys ask for one, or it does not work with other keys. */
 tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes);
 /** Note that a member's value follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member);

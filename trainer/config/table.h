@@ -10,14 +10,12 @@ extern const tw_config_table_t tw_train_options_table;
 /** Returns the index of a key in the table, or -1. */
 int tw_train_field_of(const char *key);
 
-/** Returns why a known DeepSpeed key, or the object that it is in, means nothing here; NULL: it is not one of
- *  those. */
+/** Return why a known DeepSpeed key, or the object that it is in, means nothing here; NULL if that is not
+ *  so. */
 const char *tw_train_ignored_reason(const char *key);
-/** Returns what to have in place of a value of DeepSpeed's that the table refuses; NULL: nothing is known of
- *  it. */
+/** Return what to use in place of a value of DeepSpeed's that the table refuses; NULL if nothing is known. */
 const char *tw_train_instead_of(const char *key, const char *value);
-/** Lists the ignored keys, for who looks for the nearest name; returns how many were written (at most
- *  `max`). */
+/** List the ignored keys, for a search of the nearest name; return how many were written, at most `max`. */
 size_t tw_train_ignored_names(const char **names, size_t max);
 
 TW_C_END
