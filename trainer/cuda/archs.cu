@@ -1,4 +1,4 @@
-/* Compiled like all other kernels, so that what is true of it is true of them. */
+/* Tells which GPUs there is code for. It is compiled like all other kernels, so it speaks for all. */
 #include "trainer/cuda/archs.h"
 
 #include <cuda_runtime.h>

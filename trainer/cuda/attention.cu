@@ -1,4 +1,4 @@
-/* Launches of attention.cuh. */
+/* Launches the kernels of attention.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/attention.cuh"

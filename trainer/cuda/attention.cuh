@@ -1,5 +1,5 @@
-/** Attention, forwards and backwards, as FlashAttention-2 orders it (arXiv 2307.08691): what a block of 256
- *  threads writes is its own, so that nothing depends on who comes first.
+/** Attention, forwards and backwards, as FlashAttention-2 orders it (arXiv 2307.08691): a block of 256
+ *  threads writes to memory of its own, so results do not depend on the blocks' order.
  *
  *  Forwards a block takes some queries of a head and goes over the keys that they see, some at a time: scores
  *  S = Q K', the largest of each row so far and the sum of exponentials, y = y * correction + exp(S) V.
@@ -85,8 +85,8 @@ tw_status_t launch_mma(const LAUNCHER &launcher, size_t heads, const char *what,
     return launcher.template run<KERNEL<128>>(blocks, what, a);
 }
 
-/** Fills the arguments. `more` and `strides` are addresses and strides besides those of q, k and v, or'ed
- *  together, to see if all are aligned. */
+/** Fill in the arguments. `more` and `strides` are the other addresses and strides, besides those of q, k and
+ *  v, or'ed together: they tell if all are aligned. */
 inline AttentionArgs attention_args(const tw_cuda_attention_t *attention, size_t more, size_t strides)
 {
     AttentionArgs args = {};

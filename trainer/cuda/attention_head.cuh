@@ -1,4 +1,4 @@
-/** Part of attention.cuh: what its kernels are given, and one head of one sequence. */
+/** Part of attention.cuh: the arguments of its kernels, and access to one head of one sequence. */
 #pragma once
 
 #include <math.h>
@@ -58,13 +58,13 @@ struct AttentionHead {
     {
         return rows(a.gradients.dy, a.gradients.dy_stride, head);
     }
-    /** Index of a row in an array (B,H,T). */
+    /** Return a row's index in an array (B,H,T). */
     TW_DEVICE size_t statistic(uint32_t row) const
     {
         return (batch * a.attention.heads + head) * seq_len + row;
     }
 
-    /** The first key that a query sees whose document begins at `by_document`. */
+    /** Return the first key that a query sees if its document begins at `by_document`. */
     TW_DEVICE uint32_t first_seen_of(uint32_t query, uint32_t by_document) const
     {
         const uint32_t by_window = window && query >= window ? query - window + 1 : 0;
@@ -81,7 +81,7 @@ struct AttentionHead {
     }
 };
 
-/** Loads eight columns of a row from `column` on; what lies outside of the matrix is 0. */
+/** Loads eight columns of a row from `column` on; those outside the matrix are 0. */
 template <class T>
 TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t column, uint32_t width,
                            bool aligned, float *values)
@@ -97,7 +97,7 @@ TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t co
     }
 }
 
-/** Combines a value over LANES neighbours of a warp; all of them get the result. LANES: a power of two. */
+/** Combines a value over LANES neighbours of a warp; all of them get the result. LANES is a power of two. */
 template <uint32_t LANES, class FN>
 TW_DEVICE float combine_lanes(float value, FN fn)
 {
@@ -111,7 +111,7 @@ TW_DEVICE float combine_lanes(float value, FN fn)
 struct Larger {
     TW_DEVICE float operator()(float a, float b) const
     {
-        return a > b ? a : b; /* NaN may be lost here: its exponential shows it */
+        return a > b ? a : b; /* NaN may be lost here, but its exponential shows it */
     }
 };
 
@@ -122,8 +122,8 @@ struct Plus {
     }
 };
 
-/** Kernel, y, dy -> workspace (B,H,T): the sum over a head of y * dy, which is that over a row of P * dP. A
- *  warp takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
+/** Kernel, y, dy -> workspace (B,H,T): the sum over a head of y * dy, which equals the sum over a row of P *
+ *  dP. A warp takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)

@@ -2,10 +2,10 @@
  *
  *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of
  *  two others, which all warps read from shared memory: one barrier a tile, and while a tile is computed
- *  with, the next one is copied. What a product leaves in a lane's registers is what the next product wants
- *  there as its first factor (fragments.cuh), rounded to bf16: probabilities and gradients by scores, as in
- *  FlashAttention-2. All sums are fp32. A warp whose rows see nothing of a tile leaves it out; one whose rows
- *  see all of it looks at no masks. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
+ *  with, the next one is copied. A product leaves its result in a lane's registers as the next product needs
+ *  its first factor (fragments.cuh), which is rounded to bf16: probabilities and gradients by scores, as in
+ *  FlashAttention-2. All sums are fp32. A warp skips a tile of which its rows see nothing, and tests no masks
+ *  if they see all of it. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
  *
  *  On sm_90, from the compiler's own report, without a GPU; 8 warps a block:
  *
@@ -14,10 +14,10 @@
  *    dq          144, 188, 206, 225                  1
  *    dk, dv      175, 226, 243, 255                  1
  *
- *  Spilt are 24 bytes of a thread forwards at D = 80, for the second block, and 32 of dk, dv at D = 128.
+ *  A thread spills 24 bytes forwards at D = 80, for the second block, and 32 for dk, dv at D = 128.
  *
- *  Registers are what limits: shared memory, 18 to 37 KB, would do for six. With one block two warps share a
- *  part of the multiprocessor, each with four products or more that do not wait for one another.
+ *  Registers are the limit: shared memory, 18 to 37 KB, would allow six blocks. With one block two warps
+ *  share a part of the multiprocessor, each with four products or more that do not wait for one another.
  *
  *  A product of 16 x 8 x 16 is 4096 FLOPs. A warp reads 256 bytes of shared memory for one, so the 128 bytes
  *  that a multiprocessor reads a clock are enough for 2048 FLOPs a clock: half of what its tensor cores do on
@@ -36,8 +36,8 @@ constexpr uint32_t square = 16;               /* rows of a warp, and columns tha
 constexpr uint32_t mma_rows = square * warps; /* rows of a block */
 constexpr float log2_e = 1.44269504f;
 
-/** Rows of shared memory are so many elements apart, an odd number of 16 bytes: eight neighbours lie in
- *  other banks. */
+/** Elements from a row of shared memory to the next: an odd number of 16 bytes, so that eight neighbouring
+ *  rows lie in different banks. */
 template <uint32_t COLUMNS>
 constexpr uint32_t mma_pitch = COLUMNS + octet_elems;
 
@@ -51,8 +51,8 @@ struct alignas(16) MmaShared {
     };
 };
 
-/** Begin to copy ROWS rows from `first` on, 0 where there are none and beside D. All threads;
- *  tw_dev_copy_wait and a barrier end it. */
+/** Begin to copy ROWS rows from `first` on; rows that do not exist, and columns beyond D, become 0. All
+ *  threads call it; tw_dev_copy_wait and a barrier end it. */
 template <uint32_t COLUMNS, uint32_t ROWS>
 TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *to)
 {
@@ -72,9 +72,9 @@ TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t f
     }
 }
 
-/** Where a lane's row of a square of shared memory begins for tw_dev_load_squares: squares of 8 x 8 below
- *  one another, then beside those, as a has them and, transposed, b; or beside one another first, as b has
- *  them of rows that are its columns. */
+/** Return where a lane's row begins for tw_dev_load_squares, in a square of shared memory. squares_down: the
+ *  squares of 8 x 8 go down first, then across, as factor a needs them and, transposed, b; squares_across:
+ *  across first, as b needs them from rows that are its columns. */
 template <uint32_t COLUMNS>
 TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
 {
@@ -95,15 +95,15 @@ struct MmaRows {
     uint32_t at[COLUMNS / square][4];
 };
 
-/** A sum (16,COLUMNS) of the warp: elements 0, 1 of at[n] are row g, columns 8 n + 2 t + 0, 1; 2, 3 are row g
- *  + 8. */
+/** A sum (16,COLUMNS) of the warp: elements 0 and 1 of at[n] are columns 8 n + 2 t and the next of row g,
+ *  elements 2 and 3 the same of row g + 8. */
 template <uint32_t COLUMNS>
 struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** Loads the warp's 16 of 128 rows from `first` on. All threads call it, when nobody uses shared memory; it
- *  is free again after it. */
+/** Loads the warp's 16 of 128 rows from `first` on. All threads call it, while nobody uses shared memory;
+ *  after it that is free again. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {
@@ -162,10 +162,10 @@ TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *s
 
 /* ---- the rows of a lane -------------------------------------------------------------------------------- */
 
-/** What a lane has of a tile: of the warp's rows row(0) and row(1), and of the columns column(n, 0) and
+/** The elements of a tile that a lane has: rows row(0) and row(1) of the warp's, and columns column(n, 0) and
  *  column(n, 1) for each n of TILE / 8. */
 struct MmaPlace {
-    uint32_t warp_first, g, t; /* the warp's first row; see fragments.cuh */
+    uint32_t warp_first, g, t; /* warp_first: the warp's first row; g, t: see fragments.cuh */
 
     TW_DEVICE explicit MmaPlace(uint32_t first)
         : warp_first(first + threadIdx.x / warp_lanes * square), g(threadIdx.x % warp_lanes / 4),
@@ -186,12 +186,12 @@ struct MmaPlace {
     }
 };
 
-/** Queries are the rows of a warp: which keys they see. */
+/** The queries that are a warp's rows, and which keys they see. */
 template <uint32_t TILE>
 struct MmaQueries {
     MmaPlace place;
     uint32_t low[2];      /* the first key that a row sees */
-    uint32_t first, last; /* the first keys that the warp's first row sees, and its last */
+    uint32_t first, last; /* first key that the warp's first row sees, and its last row */
     bool exist;
 
     TW_DEVICE MmaQueries(const AttentionHead<Bf16> &head, uint32_t block_first) : place(block_first)
@@ -205,7 +205,7 @@ struct MmaQueries {
         first = exist ? head.first_seen(place.warp_first) : 0;
         last = head.first_seen(place.warp_last() < end ? place.warp_last() : end);
     }
-    /** Do some of the warp's rows see some of the tile's keys? The same in all lanes. */
+    /** Return true if any of the warp's rows sees any of the tile's keys; the same in all lanes. */
     TW_DEVICE bool see_some(uint32_t key) const
     {
         return exist && key <= place.warp_last() && key + TILE > first;

@@ -1,4 +1,4 @@
-/** Part of attention.cuh: backwards on tensor cores. */
+/** Part of attention.cuh: the backward pass on tensor cores. */
 #pragma once
 
 #include "trainer/cuda/attention_mma.cuh"
@@ -15,7 +15,7 @@ struct MmaQueryGradients {
     static constexpr uint32_t tile = backward_tile;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** What a lane's two rows have: the log of the sum, to base 2; the sum of y * dy. */
+    /** Statistics of a lane's two rows: the log of the sum, to base 2, and the sum of y * dy. */
     struct Statistics {
         float lse[2], dot[2];
     };
@@ -33,7 +33,7 @@ struct MmaQueryGradients {
         return of;
     }
 
-    /* dp becomes the gradient by scores. */
+    /* Turn dp into the gradient by scores. */
     static TW_DEVICE void differentiate(const MmaQueries<tile> &queries, uint32_t key, float factor,
                                         const Statistics &of, const MmaSum<tile> &s, MmaSum<tile> *dp)
     {
@@ -71,7 +71,7 @@ struct MmaQueryGradients {
         uint32_t turn = 0, key = head.first_seen(first) / tile * tile;
         for (begin(head, key, shared.tiles[turn]); key < end; key += tile, turn ^= 1) {
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile is there, and the one before is used up */
+            __syncthreads(); /* the tile has come, and the one before is no longer needed */
             if (key + tile < end) {
                 begin(head, key + tile, shared.tiles[turn ^ 1]);
             }
@@ -93,7 +93,7 @@ template <uint32_t COLUMNS>
 struct MmaKeyGradients {
     static constexpr uint32_t tile = backward_tile;
 
-    /** What a tile's queries have: the log of the sum, to base 2; the sum of y * dy. */
+    /** Statistics of a tile's queries: the log of the sum, and the sum of y * dy. */
     struct Statistics {
         float lse[tile], dot[tile];
         uint32_t starts[tile];
@@ -106,7 +106,7 @@ struct MmaKeyGradients {
         MmaSum<COLUMNS> dk, dv;
     };
 
-    /** Where the kernel is: queries of one head, then those of the next one. */
+    /** Where the kernel is: it goes through the queries of a head, then of the next one. */
     struct Walk {
         uint32_t head, query;
     };
@@ -126,7 +126,8 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Each is stored or copied, never both: their order does not matter then. */
+    /* Begin to fetch a tile's statistics. Each element is stored or copied, never both, so their order does
+     * not matter. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;
@@ -157,7 +158,8 @@ struct MmaKeyGradients {
         begin_statistics(head, at.query, &shared->of[turn]);
     }
 
-    /* Scores become probabilities, dp the gradient by scores. Queries that do not exist are rows of zeros. */
+    /* Turn scores into probabilities, and dp into the gradient by scores. Queries that do not exist are rows
+     * of zeros. */
     static TW_DEVICE void differentiate(const AttentionHead<Bf16> &head, const MmaPlace &place,
                                         uint32_t query, const Statistics &of, bool see_all, MmaSum<tile> *s,
                                         MmaSum<tile> *dp)
@@ -216,7 +218,7 @@ struct MmaKeyGradients {
             const bool is_last = at.query + tile >= end; /* it is the last tile of the head */
             const Walk next = {is_last ? at.head + 1 : at.head, is_last ? key : at.query + tile};
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile is there, the one before is used up */
+            __syncthreads(); /* the tile has come, the one before is no longer needed */
             if (next.head < end_head) {
                 begin(a, batch, next, turn ^ 1, &shared);
             }

@@ -1,4 +1,4 @@
-/** Part of attention.cuh: forwards on tensor cores. */
+/** Part of attention.cuh: the forward pass on tensor cores. */
 #pragma once
 
 #include "trainer/cuda/attention_mma.cuh"
@@ -12,15 +12,15 @@ struct MmaForward {
     static constexpr uint32_t tile = COLUMNS <= 64 ? 64 : 32;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** What the lane has of its two rows: the largest score so far, and the lane's part of the sum of
-     *  exponentials of what is less than it. */
+    /** State of the lane's two rows: the largest score so far, and the lane's part of the sum of exponentials
+     *  of (score - that). */
     struct State {
         float most[2], total[2];
         MmaSum<COLUMNS> sum;
     };
 
-    /* Scores become exponentials, the sums are corrected for a larger maximum, which is rare once a row has
-     * seen some keys. */
+    /* Turn scores into exponentials, and correct the sums if the maximum has grown, which is rare once a row
+     * has seen some keys. */
     static TW_DEVICE void soften(const MmaQueries<tile> &queries, uint32_t key, float factor, MmaSum<tile> *s,
                                  State *state)
     {
@@ -80,7 +80,7 @@ struct MmaForward {
         uint32_t turn = 0, key = head.first_seen(first) / tile * tile;
         for (begin(head, key, shared.tiles[turn]); key < end; key += tile, turn ^= 1) {
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile is there, the one before is used up */
+            __syncthreads(); /* the tile has come, the one before is no longer needed */
             if (key + tile < end) {
                 begin(head, key + tile, shared.tiles[turn ^ 1]);
             }

@@ -21,14 +21,14 @@ namespace tw_trainer_kernels
 /** Kernel, q, k, v -> y, lse. */
 template <class T, uint32_t COLUMNS>
 struct ScalarForward {
-    /** What the thread has of each of its rows: the largest score so far, and the sum of exponentials of what
-     *  is less than it. */
+    /** State of each of the thread's rows: the largest score so far, and the sum of exponentials of (score -
+     *  that). */
     struct State {
         float most[patch], total[patch];
         Sum<COLUMNS> sum;
     };
 
-    /* Scores become exponentials, the sums are corrected for a larger maximum. */
+    /* Turn scores into exponentials, and correct the sums if the maximum has grown. */
     static TW_DEVICE void soften(const TileHead<T> &head, uint32_t query, uint32_t key, Patch *s,
                                  State *state)
     {
@@ -197,7 +197,7 @@ struct ScalarKeys {
             const TileHead<T> head(a, batch, h);
             for (uint32_t first = key; first < head.seq_len; first += tile) {
                 if (head.first_seen(first) >= key + tile) {
-                    break; /* nor do the queries behind it see the block's keys */
+                    break; /* later queries do not see the block's keys either */
                 }
                 add_queries(head, &shared, key, first, &state);
             }

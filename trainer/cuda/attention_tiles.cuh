@@ -9,9 +9,9 @@ namespace tw_trainer_kernels
 constexpr uint32_t tile = 64, side = 16, patch = tile / side; /* 16 x 16 threads have 4 x 4 elements each */
 constexpr uint32_t quad_elems = 4;
 constexpr uint32_t depth = 32;              /* columns of D that a product takes at a time */
-constexpr uint32_t depth_pitch = depth + 4; /* quads of neighbouring rows lie in other banks */
-constexpr uint32_t tile_pitch = tile + 4;   /* likewise for a tile */
-constexpr uint32_t pool_elems = 4096;       /* rows of what is multiplied with a tile, at a time */
+constexpr uint32_t depth_pitch = depth + 4; /* quads of neighbouring rows lie in different banks */
+constexpr uint32_t tile_pitch = tile + 4;   /* the same for a tile */
+constexpr uint32_t pool_elems = 4096; /* elements of the rows that are multiplied with a tile at a time */
 
 /** The shared memory of a block. */
 struct alignas(16) AttentionShared {
@@ -70,7 +70,7 @@ TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, 
     Patch m = {};
     for (uint32_t first = 0; first < head.width; first += depth) {
         float values[octet_elems];
-        __syncthreads(); /* what was there is used up */
+        __syncthreads(); /* nobody needs what was there */
         load_inside<T>(a, a_first + row, head.seq_len, first + column, head.width, head.a.aligned, values);
         store_quad(values, to_a), store_quad(values + quad_elems, to_a + quad_elems);
         load_inside<T>(b, b_first + row, head.seq_len, first + column, head.width, head.a.aligned, values);

@@ -1,4 +1,4 @@
-/* Launches of bias.cuh. */
+/* Launches the kernels of bias.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/bias.cuh"

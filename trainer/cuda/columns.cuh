@@ -1,6 +1,6 @@
-/** Sums over the rows of a matrix, a column each. Two kernels, so that they have the same bits on every GPU:
- *  one leaves the sums of slabs of rows, in whatever way its own, then here a thread of each column adds up
- *  the slabs, in order.
+/** Sums each column of a matrix over its rows. Two kernels do it, so that the bits are the same on every GPU:
+ *  the caller's makes the sums of slabs of rows, then, here, a thread for each column adds up the slabs, in
+ *  order.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -27,10 +27,10 @@ TW_HOST_DEVICE size_t slab_count(size_t rows)
 struct SlabArgs {
     size_t slabs, channels;
     const float *partial;
-    float *sums[2]; /* (channels), are added to; the second may be NULL */
+    float *sums[2]; /* (channels) they are added to; the second may be NULL */
 };
 
-/** Bytes: 4 a channel of a slab; 1 operation. A thread has 8 loads under way. */
+/** Kernel: adds up the slabs. Bytes: 4 a channel of a slab; 1 operation. A thread has 8 loads under way. */
 struct AddSlabs {
     static constexpr size_t batch = 8;
 

@@ -1,5 +1,5 @@
-/** The few things that the kernels ask of a GPU, so that tests can run the same kernels on a CPU: besides
- *  these, threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomicAdd of integers. */
+/** The few functions that kernels call of a GPU. Tests replace them to run the same kernels on a CPU, and
+ *  with them threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomicAdd of integers. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@ TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
 }
 
-/** A bit for each lane of the warp that says yes; all lanes take part. */
+/** Returns a bit for each lane of the warp, set if its `yes` is true; all lanes take part. */
 TW_DEVICE uint32_t tw_dev_ballot(bool yes)
 {
     return __ballot_sync(0xffffffffu, yes);
@@ -29,20 +29,21 @@ TW_DEVICE uint32_t tw_dev_popc(uint32_t bits)
     return (uint32_t)__popc(bits);
 }
 
-/** a * b + c, rounded once: what is compiled without contraction says where it wants one. */
+/** Returns a * b + c, rounded once. Kernels are compiled without contraction, so they ask for it where they
+ *  want it. */
 TW_DEVICE float tw_dev_fma(float a, float b, float c)
 {
     return __fmaf_rn(a, b, c);
 }
 
-/** e^x by the GPU's own instruction: 2 units in the last place, and one more for each unit of |x|; 0 from
- *  -104 down, infinite from 89 up, NaN stays one. */
+/** Returns e^x by the GPU's own instruction: 2 units in the last place, and one more for each unit of |x|; 0
+ *  from -104 down, infinite from 89 up, NaN stays one. */
 TW_DEVICE float tw_dev_exp(float x)
 {
     return __expf(x);
 }
 
-/** 2^x by the GPU's own instruction: 2 units in the last place; 0 from -150 down, NaN stays one. */
+/** Returns 2^x by the GPU's own instruction: 2 units in the last place; 0 from -150 down, NaN stays one. */
 TW_DEVICE float tw_dev_exp2(float x)
 {
     float y;
@@ -70,8 +71,8 @@ TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
 
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/** Begin to copy 4 or 16 bytes, aligned to them, from the GPU's memory to shared memory. The thread has them
- *  there after tw_dev_copy_wait, others after a barrier behind that. Before sm_80 they are copied at once. */
+/** Begin to copy 4 or 16 bytes, aligned to them, from the GPU's memory to shared memory. The thread may read
+ *  them after tw_dev_copy_wait, others after a further barrier. Before sm_80 they are copied at once. */
 template <int BYTES>
 TW_DEVICE void tw_dev_copy_begin(void *to, const void *from)
 {
@@ -90,7 +91,7 @@ TW_DEVICE void tw_dev_copy_begin(void *to, const void *from)
 #endif
 }
 
-/** All copies that the thread has begun are at their ends. */
+/** Waits until all copies that the thread has begun have ended. */
 TW_DEVICE void tw_dev_copy_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -98,9 +99,9 @@ TW_DEVICE void tw_dev_copy_wait()
 #endif
 }
 
-/** Four squares of 8 x 8 elements of 2 bytes from shared memory; all lanes of the warp take part. Lane
- *  8 i + r says where row r of square i begins, aligned to 16 bytes. Word i of lane 4 g + t: elements 2 t and
- *  2 t + 1 of row g of square i; TRANSPOSED: of column g. PTX ISA, ldmatrix. */
+/** Loads four squares of 8 x 8 elements of 2 bytes from shared memory; all lanes of the warp take part. Lane
+ *  8 i + r gives the address of row r of square i, aligned to 16 bytes. Word i of lane 4 g + t: elements 2 t
+ *  and 2 t + 1 of row g of square i; TRANSPOSED: of column g. PTX ISA, ldmatrix. */
 template <bool TRANSPOSED>
 TW_DEVICE void tw_dev_load_squares(const void *row, uint32_t *words)
 {
@@ -145,8 +146,8 @@ __device__ __noinline__ float4 tw_dev_mma_by_lanes(uint4 a, uint2 b, float4 sum)
     return make_float4(c[0], c[1], c[2], c[3]);
 }
 
-/** c (16,8) += a (16,16) b (16,8): factors bf16, sums fp32, as fragments.cuh has them; all lanes of the warp
- *  take part. Before sm_80 without tensor cores. */
+/** Computes c (16,8) += a (16,16) b (16,8): factors are bf16, sums fp32, in the layout of fragments.cuh; all
+ *  lanes of the warp take part. Before sm_80 it does without tensor cores. */
 TW_DEVICE void tw_dev_mma(const uint32_t *a, const uint32_t *b, float *c)
 {
 #if __CUDA_ARCH__ >= 800

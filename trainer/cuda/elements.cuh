@@ -1,5 +1,5 @@
-/** Elements as they lie in memory, and eight of them at a time. Include device.cuh, or what stands for it in
- *  a test, before. */
+/** Elements in memory, and access to eight of them at a time. Include device.cuh, or what stands for it in a
+ *  test, before. */
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,8 @@
 namespace tw_trainer_kernels
 {
 
-constexpr uint32_t threads = 256; /* of a block: 8 warps; 8 blocks fill a multiprocessor of 2048 threads */
+/* threads of a block: 8 warps; 8 blocks fill a multiprocessor of 2048 threads */
+constexpr uint32_t threads = 256;
 constexpr uint32_t octet_elems = 8;
 
 struct Bf16 {
@@ -72,7 +73,7 @@ TW_DEVICE void store_octet(const float *values, T *at)
     }
 }
 
-/** WIDTH = octet_elems: eight neighbours, aligned; 1: one. */
+/** Access to WIDTH elements: octet_elems: eight aligned neighbours; 1: one element. */
 template <class T, uint32_t WIDTH>
 TW_DEVICE void load(const void *array, size_t at, float *values)
 {
@@ -93,7 +94,7 @@ TW_DEVICE void store(const float *values, void *array, size_t at)
     }
 }
 
-/** Whether threads may take eight neighbours of a row each: where all rows are aligned to 16 bytes. */
+/** Return true if threads may take eight neighbours of a row each: all rows must be aligned to 16 bytes. */
 TW_HOST_DEVICE bool in_octets(size_t all_addresses, size_t all_strides)
 {
     return all_addresses % 16 == 0 && all_strides % octet_elems == 0;
@@ -113,7 +114,7 @@ TW_DEVICE float warp_sum(float value)
     return value;
 }
 
-/** Where a warp takes a row: that of this one; N or more: there is none left. */
+/** Return this warp's first row, where each warp takes a row; N or more: it has none. */
 TW_DEVICE size_t first_row()
 {
     return (size_t)blockIdx.x * warps + threadIdx.x / warp_lanes;

@@ -1,4 +1,4 @@
-/* Launches of embedding.cuh. */
+/* Launches the kernels of embedding.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/embedding.cuh"

@@ -2,10 +2,9 @@
  *  registers, no shared memory, eight blocks on a multiprocessor.
  *
  *  Backwards a word's row is one block's alone, which adds to it in the order of tokens: no atomics, and the
- *  CPU's bits. Words are dealt out to `word_classes` blocks, times one for every 256 channels. Each reads all
- *  tokens (from the second cache: 2,048 blocks of 8192 tokens, 64 MB) and lists the positions of its words,
- *  a thousand at most at a time; 12 KB of shared memory, 40 registers: six blocks on a
- *  multiprocessor.
+ *  CPU's bits. Words are distributed over `word_classes` blocks, times one for every 256 channels. Each reads
+ *  all tokens (from the second cache: 2,048 blocks of 8192 tokens, 64 MB) and lists the positions of its
+ *  words, a thousand at most at a time; 12 KB of shared memory, 40 registers: six blocks on a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -25,8 +24,8 @@ struct EmbeddingArgs {
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 2 accesses of bf16, 4; with positions,
- *  which the second cache keeps, the same. */
+/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 2 accesses of bf16, 4. Positions add
+ *  none, as the second cache keeps them. */
 template <class W, class T, uint32_t WIDTH>
 struct EmbeddingForward {
     static TW_DEVICE void run(const EmbeddingArgs &a)
@@ -71,7 +70,8 @@ struct WordList {
  *  occurs, 8; 1 operation. */
 template <class T>
 struct EmbeddingWords {
-    /* Append those of 256 rows whose words are the block's; the number of entries afterwards. All threads. */
+    /* Append those of 256 rows whose words are the block's; return the number of entries then. All threads
+     * call it. */
     static TW_DEVICE uint32_t append(const EmbeddingArgs &a, size_t first, WordList *list, uint32_t count)
     {
         const size_t row = first + threadIdx.x;
@@ -96,7 +96,7 @@ struct EmbeddingWords {
         return count;
     }
 
-    /* Chain the entries of each word. All threads. */
+    /* Chain the entries of each word. All threads call it. */
     static TW_DEVICE void chain(WordList *list, uint32_t count)
     {
         for (uint32_t entry = threadIdx.x; entry < count; entry += threads) {
@@ -113,7 +113,7 @@ struct EmbeddingWords {
         __syncthreads();
     }
 
-    /* A chain's rows, added in order: the loads of some first, then their sums. */
+    /* Add a chain's rows in order: first several loads, then their sums. */
     static TW_DEVICE void add_chain(const EmbeddingArgs &a, const WordList *list, uint32_t entry,
                                     size_t column)
     {
@@ -140,7 +140,7 @@ struct EmbeddingWords {
         *to = sum;
     }
 
-    /* Add the list's rows to their words. All threads. */
+    /* Add the list's rows to their words. All threads call it. */
     static TW_DEVICE void add_list(const EmbeddingArgs &a, WordList *list, uint32_t count, size_t column)
     {
         chain(list, count);

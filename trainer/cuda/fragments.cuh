@@ -1,5 +1,5 @@
-/** What tensor cores multiply, as the lanes of a warp have it, and that product without them: for GPUs that
- *  lack them, and for tests. Include what defines TW_DEVICE before.
+/** How the lanes of a warp hold what tensor cores multiply, and the same product without tensor cores, for
+ *  GPUs that lack them and for tests. Include what defines TW_DEVICE before.
  *
  *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has, of the elements of bf16 two in a word, that of the
  *  smaller column of a, or row of b, in its low half:
@@ -7,8 +7,8 @@
  *                      row g; and of row g + 8
  *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
  *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
- *  (PTX ISA, mma.m16n8k16.) In what order a GPU adds 16 products, and how it rounds on the way, is not said
- *  there: what is here adds one after the other, rounded each time, and is as near as fp32 is. */
+ *  (PTX ISA, mma.m16n8k16.) It does not say in what order a GPU adds 16 products, and how it rounds
+ *  meanwhile. The code here adds one after the other, rounded each time, which is as exact as fp32 is. */
 #pragma once
 
 #include <stdint.h>
@@ -36,12 +36,11 @@ TW_DEVICE float bf16_value(uint16_t bits)
 
 TW_DEVICE float add_products(float sum, uint32_t a, uint32_t b)
 {
-    sum +=
-        bf16_value((uint16_t)a) * bf16_value((uint16_t)b); /* a product of two bf16 is rounded by nothing */
+    sum += bf16_value((uint16_t)a) * bf16_value((uint16_t)b); /* a product of two bf16 is exact in fp32 */
     return sum + bf16_value((uint16_t)(a >> 16)) * bf16_value((uint16_t)(b >> 16));
 }
 
-/** The lane's c; word(lane, i): another lane's words. All lanes of the warp. */
+/** Computes the lane's c; word(lane, i) gives another lane's words. All lanes of the warp call it. */
 template <class WORD>
 TW_DEVICE void multiply_fragments(uint32_t lane, float *c, const WORD &word)
 {

@@ -1,4 +1,4 @@
-/* Launches of heads.cuh. */
+/* Launches the kernels of heads.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/heads.cuh"

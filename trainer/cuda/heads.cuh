@@ -1,7 +1,7 @@
-/** Heads of q and k between their product and attention: a root-mean-square norm, where there is one, and the
- *  turn of rotary embeddings, in one pass. A warp takes a head: a lane the pairs (i, i + D / 2) of i = lane,
- *  lane + 32, ..., in registers. About 3 operations a byte: what counts is bytes. 48 registers, backwards 71
- *  and 8 KB of shared memory: five and three blocks on a multiprocessor.
+/** Heads of q and k between their product and attention: a root-mean-square norm, if there is one, and the
+ *  rotation of rotary embeddings, in one pass. A warp takes a head: a lane the pairs (i, i + D / 2) of i =
+ *  lane, lane + 32, ..., in registers. About 3 operations a byte: what counts is bytes. 48 registers,
+ *  backwards 71 and 8 KB of shared memory: five and three blocks on a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -27,7 +27,7 @@ struct HeadsArgs {
     size_t slabs; /* blocks */
 };
 
-/** A lane's pairs of a head; 0 where there are none. */
+/** A lane's pairs of a head; those that do not exist are 0. */
 struct Pairs {
     float low[pairs_max], high[pairs_max];
 };
@@ -35,7 +35,7 @@ struct Pairs {
 /** One warp and its heads. */
 template <class T>
 struct Head {
-    uint32_t width, half; /* D; ceil(D / 2): a width that is odd leaves the last low one alone */
+    uint32_t width, half; /* D; ceil(D / 2): with an odd width the last low channel has no partner */
     uint32_t lane;
 
     TW_DEVICE explicit Head(const HeadsArgs &a)
@@ -69,7 +69,7 @@ struct Head {
         }
     }
 
-    /** The mean over the head of a * b. */
+    /** Return the mean over the head of a * b. */
     TW_DEVICE float mean(const Pairs &a, const Pairs &b) const
     {
         float sum = 0;
@@ -80,7 +80,7 @@ struct Head {
         return warp_sum(sum) / (float)width;
     }
 
-    /** Turn by the angles of a row's position; backwards by their opposites. */
+    /** Rotate pairs by the angles of a row's position; backwards, by their opposites. */
     TW_DEVICE void turn(const HeadsArgs &a, size_t row, float direction, Pairs *pairs) const
     {
         const size_t first = row % a.heads.seq_len * half;
@@ -110,9 +110,9 @@ TW_DEVICE void multiply(Pairs *pairs, const Pairs &by, float factor)
     }
 }
 
-/** Where a head lies. */
+/** Where a head is in memory. */
 struct HeadPlace {
-    size_t row, at, of_x; /* at: in y or d */
+    size_t row, at, of_x; /* at: offset in y or d; of_x: in x */
 
     TW_DEVICE HeadPlace(const HeadsArgs &a, size_t head)
         : row(head / a.heads.heads), at(row * a.stride + head % a.heads.heads * a.heads.width),
@@ -126,8 +126,8 @@ TW_DEVICE size_t all_heads(const HeadsArgs &a)
     return a.heads.rows * a.heads.heads;
 }
 
-/** x, gamma, cosines, sines -> y. Bytes a channel: 2 accesses of bf16, 4; 6 operations, 4 of them
- *  with a norm. The tables are the second cache's. */
+/** Kernel, x, gamma, cosines, sines -> y. Bytes a channel: 2 accesses of bf16, 4; 6 operations, 4 of them
+ *  with a norm. The tables stay in the second cache. */
 template <class T>
 struct HeadsForward {
     static TW_DEVICE void run(const HeadsArgs &a)
@@ -146,11 +146,11 @@ struct HeadsForward {
     }
 };
 
-/** d, x, gamma, cosines, sines -> d and, of each block, a row of sums: partial [slabs][D]. Bytes a channel: 2
- *  accesses of bf16, 4, with a norm 6; about 15 operations with a norm. */
+/** Kernel, d, x, gamma, cosines, sines -> d and, from each block, a row of sums: partial [slabs][D]. Bytes a
+ *  channel: 2 accesses of bf16, 4, with a norm 6; about 15 operations with a norm. */
 template <class T>
 struct HeadsBackward {
-    /* d by the normed head becomes d by x; d * x^ is added to the gradient by gamma. */
+    /* Turn the gradient by the normed head into that by x, and add d * x^ to the gradient by gamma. */
     static TW_DEVICE void norm(const HeadsArgs &a, const Head<T> &head, const Pairs &gamma, size_t of_x,
                                Pairs *d, Pairs *dgamma)
     {

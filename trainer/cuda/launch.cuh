@@ -1,4 +1,4 @@
-/** Launches on a GPU. */
+/** Launches kernels on a GPU. */
 #ifndef TW_TRAINER_CUDA_LAUNCH_CUH
 #define TW_TRAINER_CUDA_LAUNCH_CUH
 

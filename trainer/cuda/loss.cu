@@ -1,4 +1,4 @@
-/* Launches of loss.cuh. */
+/* Launches the kernels of loss.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/loss.cuh"

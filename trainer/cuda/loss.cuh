@@ -22,7 +22,8 @@ struct LossArgs {
     double *sums;
 };
 
-/** e^(x - most). Where nothing is larger than -infinity: 1, so that other parts of the row can still come. */
+/** Return e^(x - most), but 1 if `most` is still -infinity, so that later parts of the row can be combined
+ *  with it. */
 TW_DEVICE float relative_exp(float x, float most)
 {
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
@@ -41,8 +42,8 @@ struct Softmax {
     }
 };
 
-/** Combines the block's, in thread 0: each warp by a butterfly, then the warps in order. All threads call
- *  it. */
+/** Combine the block's parts, for thread 0: each warp by a butterfly, then the warps in order. All threads
+ *  call it. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];
@@ -105,7 +106,7 @@ struct LossAdd {
     }
 };
 
-/** max, sum, target -> sums: a block takes a group. Bytes: 12 a row. */
+/** Kernel, max, sum, target -> sums: a block takes a group. Bytes: 12 a row. */
 struct LossSums {
     static TW_DEVICE void run(const LossArgs &a)
     {
@@ -152,7 +153,7 @@ struct LossBackward {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** KERNEL<T, WIDTH> for a piece: octets where all rows begin and end at one. */
+/** Launch KERNEL<T, WIDTH> for a piece, in octets if all rows begin and end at one. */
 template <template <class, uint32_t> class KERNEL, class LAUNCHER>
 tw_status_t launch_loss(const LAUNCHER &launcher, const char *what, const LossArgs &a)
 {

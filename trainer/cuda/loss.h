@@ -3,8 +3,8 @@
  *
  *  1. for pieces of words, from word 0 on: logits (N,words) by a product, then tw_cuda_loss_add
  *  2. tw_cuda_loss_sums: the losses
- *  3. for training: for each piece the logits again by a product, then tw_cuda_loss_backward makes them their
- *     gradient, which two products use up.
+ *  3. for training: for each piece the logits again by a product, then tw_cuda_loss_backward turns them into
+ *  their gradient, which two products consume.
  *
  *  One piece of all words (of some rows at a time) needs no second product: 1, 2 and 3 follow one another. */
 #pragma once
@@ -13,10 +13,10 @@
 
 TW_C_BEGIN
 
-/** What is known of each row so far, in the caller's memory: 12 bytes a row. */
+/** What has been found of each row so far, in the caller's memory: 12 bytes a row. */
 typedef struct tw_cuda_loss {
     size_t rows; /**< N */
-    /** (N) words; below 0: there is no loss. The kernels do not check them */
+    /** (N) words; a row with a target below 0 has no loss. The kernels do not check them. */
     const int32_t *targets;
     float *max;    /**< (N) the largest logit */
     float *sum;    /**< (N) the sum of exponentials of (logit - max) */
@@ -31,13 +31,14 @@ typedef struct tw_cuda_logits {
     void *logits;  /**< (N,words) */
 } tw_cuda_logits_t;
 
-/** Take a piece into account. One with first = 0 begins: what is in max, sum and target then does not count.
- *  The others may follow in any order, but rounding follows the order. */
+/** Add a piece. One with first = 0 begins anew: it ignores what is in max, sum and target. The others may
+ *  follow in any order, but rounding follows the order. */
 tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, tw_stream_t stream);
 /** Writes sums [N / group] fp64, device memory: the losses of `group` neighbouring rows each; group divides N
  *  (N: one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
 tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
-/** The piece's logits become the gradient of scale * the sum of losses: scale * (softmax - [is target]). */
+/** Turn the piece's logits into the gradient of scale * the sum of losses: scale * (softmax - [is
+ *  target]). */
 tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,
                                   tw_stream_t stream);
 

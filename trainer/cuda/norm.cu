@@ -1,4 +1,4 @@
-/* Launches of norm.cuh. */
+/* Launches the kernels of norm.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/norm.cuh"

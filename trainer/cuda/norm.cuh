@@ -29,7 +29,7 @@ struct NormArgs {
     float *partial;
 };
 
-/** What a lane does with its share of a row, WIDTH channels at a time. CENTRED: layer norm. */
+/** The work of a lane on its share of a row, WIDTH channels at a time. CENTRED: layer norm. */
 template <class T, bool CENTRED, uint32_t WIDTH>
 struct NormRow {
     static constexpr uint32_t step = warp_lanes * WIDTH;
@@ -85,7 +85,7 @@ struct NormRow {
         }
     }
 
-    /* x^ = (x - mean) * rstd and g = dy * gamma, of the lane's channels from c on. */
+    /* Compute x^ = (x - mean) * rstd and g = dy * gamma, for the lane's channels from c on. */
     static TW_DEVICE void normed(const NormArgs &a, size_t row, uint32_t c, float *x, float *g)
     {
         const float mean = CENTRED ? a.norm.mean[row] : 0, rstd = a.norm.rstd[row];
@@ -238,7 +238,7 @@ tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
     if (slabs * columns == 0) {
         return TW_OK;
     }
-    /* dy may be dx: what reads it comes first */
+    /* first the kernel that reads dy, as dx may be the same memory */
     TW_TRY(launch_norm<NormSlabs>(launcher, slabs * columns, "norm backwards, slabs", args));
     TW_TRY(add_slabs(launcher, "norm backwards, columns",
                      {slabs,

@@ -1,4 +1,4 @@
-/* Launches of optimizer.cuh. */
+/* Launches the kernels of optimizer.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/optimizer.cuh"

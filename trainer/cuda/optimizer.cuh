@@ -13,9 +13,9 @@ namespace tw_trainer_kernels
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
-/* A bin counts squares below 2^16 of a 32nd of a block's elements: 2^21 would fit. */
+/* Most elements of a block: a bin of 32 bits sums squares below 2^16 of a 32nd of them, so 2^21 would fit. */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
-/* Likewise for fp32, whose squares are below 2^48. */
+/* The same for fp32, whose squares are below 2^48. */
 constexpr size_t wide_bin_elems_max = (size_t)1 << 15;
 
 struct NormBinArgs {
@@ -24,9 +24,9 @@ struct NormBinArgs {
     uint64_t *bins;
 };
 
-/** values -> bins. A lane has bins of its own, in a bank of its own: neighbours' exponents are mostly alike,
- *  and would wait for each other. Bytes an element: 2; an atomic addition in shared memory, of which a
- *  multiprocessor makes 32 a clock where memory brings 8 elements. 32 KB of shared memory, below 40
+/** Kernel, values -> bins. A lane has bins of its own, in a bank of its own: neighbours mostly have the same
+ *  exponent, and would wait for each other. Bytes an element: 2; an atomic addition in shared memory, of
+ *  which a multiprocessor makes 32 a clock where memory brings 8 elements. 32 KB of shared memory, below 40
  *  registers: seven blocks on a multiprocessor. */
 struct NormBins {
     static TW_DEVICE void count(uint32_t *bins, uint32_t bits)
@@ -62,7 +62,7 @@ struct NormBins {
         leave(bins, a.bins);
     }
 
-    /* A thread takes one exponent. It begins at its own lane's bank. */
+    /* Add the bins to the result: a thread takes one exponent, and begins at its own lane's bank. */
     static TW_DEVICE void leave(const uint32_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;
@@ -82,9 +82,9 @@ struct WideNormBinArgs {
     uint64_t *bins;
 };
 
-/** The same for fp32, whose squares need 48 bits, so that a block's sum of one exponent fits into 64. There
- *  are eight sets of bins, each for four lanes of a warp. An element costs 4 bytes and an atomic addition of
- *  64 bits in shared memory, of which a block takes 16 KB: a multiprocessor has room for all its threads. */
+/** The same for fp32. Its squares need 48 bits, so a block's sum for an exponent fits into 64. Four lanes of
+ *  a warp share one of eight sets of bins. An element costs 4 bytes and an atomic addition of 64 bits in
+ *  shared memory, of which a block takes 16 KB: a multiprocessor has room for all its threads. */
 struct WideNormBins {
     static constexpr uint32_t copies = 8;
 
@@ -123,7 +123,7 @@ struct WideNormBins {
         leave(bins, a.bins);
     }
 
-    /* A thread takes one exponent. */
+    /* Add the bins to the result: a thread takes one exponent. */
     static TW_DEVICE void leave(const uint64_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;

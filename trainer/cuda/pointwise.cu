@@ -1,4 +1,4 @@
-/* Launches of pointwise.cuh. */
+/* Launches the kernels of pointwise.cuh. */
 #include "trainer/cuda/launch.cuh"
 
 #include "trainer/cuda/cuda.h"

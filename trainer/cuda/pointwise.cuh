@@ -16,7 +16,7 @@ namespace tw_trainer_kernels
 
 /* ---- operations: of one element of each array, with the bits of trainer/model -------------------------- */
 
-/** The parameters that an operation has besides its arrays: none. */
+/** Parameters of an operation that has none besides its arrays. */
 struct NoParams {
 };
 
@@ -71,7 +71,7 @@ struct SwigluBackward {
     }
 };
 
-/** x -> y = factor * x, of another type. Bytes an element: those of x and of y, 6; 1 operation. */
+/** Operation x -> y = factor * x, of another type. Bytes an element: those of x and of y, 6; 1 operation. */
 struct Scale {
     struct Params {
         float factor;
@@ -168,7 +168,8 @@ struct PointwiseKernel {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-constexpr size_t most_blocks = 2048; /* enough to fill every GPU; longer arrays take several turns */
+/* enough to fill every GPU; in longer arrays a block takes several turns */
+constexpr size_t most_blocks = 2048;
 
 /** launcher.run<KERNEL>(blocks, what, args) runs KERNEL::run(args) in blocks of `threads`. */
 template <class FIRST, class REST, class LAST, class OP, class LAUNCHER>

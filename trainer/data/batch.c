@@ -1,4 +1,4 @@
-/* Which sequences a rank gets. */
+/* Chooses which sequences a rank gets. */
 #include "trainer/data/order.h"
 #include "trainer/data/state.h"
 
@@ -40,7 +40,7 @@ static tw_status_t check_place(const tw_data_place_t *place)
     return TW_OK;
 }
 
-/** Returns the number of the micro-batch's first sequence since the beginning of time; 2^64 is beyond any
+/** Return the number of the micro-batch's first sequence, counted from the first step; 2^64 is beyond any
  *  training. */
 static uint64_t first_sequence(const tw_data_place_t *place)
 {
@@ -54,8 +54,8 @@ typedef struct spot {
     uint64_t first; /* its first token */
 } spot_t;
 
-/** Finds sequence number `sequence` of some files, one after the other. None reaches from one file into the
- *  next. */
+/** Find sequence number `sequence` of files that follow one another. No sequence reaches from one file into
+ *  the next. */
 static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
 {
     for (;; ranges++) {
@@ -67,8 +67,8 @@ static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t
     }
 }
 
-/** Returns where the next document begins, if that is before the next sequence and leaves room for a whole
- *  one. */
+/** Return where the next document begins, if that is before the next sequence and leaves room for a whole
+ *  one; else the spot's own place. */
 static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
 {
     for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {
@@ -79,7 +79,7 @@ static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
     return spot->first;
 }
 
-/** Finds the k-th sequence of training since the beginning of time. TW_ERR_INVALID, logged: its group has
+/** Find the k-th sequence of training, counted from the first step. TW_ERR_INVALID, logged: its group has
  *  none. */
 static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *place, uint64_t k,
                                  spot_t *spot)

@@ -1,4 +1,4 @@
-/* Text to tokens. */
+/* Encodes text as tokens. */
 #include "trainer/data/bpe.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE \
     "])|[" SPACE "]+"
 
-/** `\s` is Unicode's white space in the patterns of tokenizer.json; PCRE2's has one character more. Each
- *  takes sizeof(SPACE) + 3 bytes at most. */
+/** Replace `\s` in a pattern of tokenizer.json: it is Unicode's white space there, and PCRE2's has one
+ *  character more. Each takes sizeof(SPACE) + 3 bytes at most. */
 static void widen_spaces(const char *pattern, char *out)
 {
     int in_class = 0;
@@ -56,7 +56,7 @@ static tw_status_t compile_pattern(tw_bpe_t *bpe, const char *path, const char *
                                       &error, &offset, NULL);
     TW_FAIL_IF(!regex, TW_ERR_FORMAT, "%s: the pattern of words does not compile: error %d at %zu", path,
                error, (size_t)offset);
-    (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* it is slower without */
+    (void)pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE); /* without it matching is only slower */
     bpe->regex = regex;
     return TW_OK;
 }
@@ -74,7 +74,7 @@ static tw_status_t compile(tw_bpe_t *bpe, const char *path)
     return status;
 }
 
-/** Creates it from two files; vocab_path alone is a tokenizer.json. */
+/** Make a vocabulary from two files; vocab_path alone is a tokenizer.json. */
 static tw_status_t bpe_create(const char *vocab_path, const char *merges_path, tw_bpe_t **out)
 {
     tw_bpe_t *bpe = calloc(1, sizeof(*bpe));
@@ -163,7 +163,7 @@ static tw_status_t bpe_make_room(encoding_t *encoding, size_t bytes)
     return TW_OK;
 }
 
-/** Returns the word's own token; NULL: it has none. */
+/** Return the word's own token; NULL if it has none. */
 static const json_t *find_whole(const encoding_t *encoding, const unsigned char *word, size_t bytes)
 {
     char *end = encoding->name;
@@ -174,8 +174,7 @@ static const json_t *find_whole(const encoding_t *encoding, const unsigned char 
     return json_object_get(encoding->bpe->words, encoding->name);
 }
 
-/** Append a character's token, or those of its bytes if it has none, behind the n that there are. Returns the
- *  new number. */
+/** Append a character's token, or, if it has none, those of its bytes, to n tokens. Return the new number. */
 static size_t add_character(encoding_t *encoding, const unsigned char *character, size_t bytes, size_t n)
 {
     char name[8];
@@ -190,8 +189,7 @@ static size_t add_character(encoding_t *encoding, const unsigned char *character
     return n;
 }
 
-/** Encodes a word of whole characters. has_prefix: it is taken to begin with a blank that is not in the
- *  text. */
+/** Encode a word of whole characters. has_prefix 1: it gets a blank before, which is not in the text. */
 static tw_status_t encode_characters(encoding_t *encoding, const unsigned char *word, size_t bytes,
                                      int has_prefix)
 {
@@ -237,8 +235,8 @@ static tw_status_t no_match(const encoding_t *encoding, const stretch_t *stretch
     return TW_ERR_FORMAT;
 }
 
-/** Encodes a stretch's words, and what lies between them, where the pattern leaves something out. The first
- *  match checks that all of it is UTF-8. */
+/** Encode a stretch's words, and what the pattern skips between them. The first match checks that all of it
+ *  is UTF-8. */
 static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
 {
     tw_status_t status = TW_OK;
@@ -261,7 +259,7 @@ static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
     return status;
 }
 
-/** Is it a blank, as the text has it or as the vocabulary writes it? */
+/** Return 1 if it is a blank, as a text has it or as the vocabulary writes it. */
 static int is_blank(const unsigned char *at, size_t bytes)
 {
     size_t length = strlen(TW_BPE_BLANK);
@@ -275,8 +273,7 @@ static int has_prefix(const tw_bpe_t *bpe, const stretch_t *stretch)
            !(bpe->prefix_is_spared && is_blank(stretch->at, stretch->bytes));
 }
 
-/** Encodes SentencePiece's words: blanks, and what follows up to the next ones. No token reaches across two
- *  words. */
+/** Encode SentencePiece's words: blanks, and what follows up to the next ones. No token spans two words. */
 static tw_status_t encode_after_blanks(encoding_t *encoding, const stretch_t *stretch)
 {
     size_t begin = 0, length;
@@ -312,7 +309,7 @@ static tw_status_t encode_stretch(encoding_t *encoding, stretch_t stretch)
     return status;
 }
 
-/** Returns the longest added token that begins here; NULL: none does. */
+/** Return the longest added token that begins here; NULL if none does. */
 static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *at, size_t bytes)
 {
     const tw_bpe_added_t *longest = NULL;
@@ -326,8 +323,8 @@ static const tw_bpe_added_t *added_at(const tw_bpe_t *bpe, const unsigned char *
     return longest;
 }
 
-/** Finds the next added token from `at` on; *at becomes its place, or the end. begins [256]: 1 for bytes that
- *  one begins with. */
+/** Find the next added token from `at` on; *at becomes its place, or the end. begins [256] is 1 for bytes
+ *  that an added token begins with. */
 static const tw_bpe_added_t *next_added(const tw_bpe_t *bpe, const unsigned char *text, size_t bytes,
                                         const char *begins, size_t *at)
 {

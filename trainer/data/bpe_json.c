@@ -1,4 +1,5 @@
-/* tokenizer.json, as Hugging Face's tokenizers writes it: what it says is done, or refused by name. */
+/* Reads tokenizer.json, as Hugging Face's tokenizers writes it; what is not supported is refused, and
+ * named. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ static tw_status_t read_merges(tw_bpe_t *bpe, const char *path, const json_t *vo
     return TW_OK;
 }
 
-/** Refuses what would change the ids. */
+/** Refuse settings that would change the ids. */
 static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
 {
     static const char *const names[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
@@ -76,8 +77,8 @@ static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
     return TW_OK;
 }
 
-/** Refuses blanks inside tokens: SentencePiece's words begin with their blanks, so that such a token would
- *  reach across two words. */
+/** Refuse blanks inside tokens: SentencePiece's words begin with their blanks, so such a token would span two
+ *  words. */
 static tw_status_t check_blanks(const char *path, json_t *vocab)
 {
     const char *name;
@@ -146,8 +147,7 @@ static int is_text(const json_t *object, const char *key, const char *text)
     return value && strcmp(value, text) == 0;
 }
 
-/** Reads where SentencePiece puts blanks, which a normalizer says (Llama 2) or the pre-tokenizer
- *  (Mistral). */
+/** Read where SentencePiece puts blanks; a normalizer (Llama 2) or the pre-tokenizer (Mistral) says it. */
 static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *normalizer,
                                const json_t *pre_tokenizer)
 {
@@ -176,7 +176,7 @@ static tw_status_t read_blanks(tw_bpe_t *bpe, const char *path, const json_t *no
     return TW_OK;
 }
 
-/** Reads the pattern of words: GPT-2's own, or another one that is followed by bytes. */
+/** Read the pattern of words: GPT-2's own, or another one that a step to bytes follows. */
 static tw_status_t read_pre_tokenizer(tw_bpe_t *bpe, const char *path, const json_t *json)
 {
     const json_t *steps = json_object_get(json, "pretokenizers");

@@ -1,4 +1,4 @@
-/* vocab.json and merges.txt. */
+/* Reads vocab.json and merges.txt. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -24,7 +24,7 @@ typedef struct tw_bpe_texts {
 
 /** SentencePiece's BPE: where a blank is put before a text. */
 typedef enum tw_bpe_prefix { TW_BPE_NO_PREFIX, TW_BPE_PREFIX_FIRST, TW_BPE_PREFIX_EACH } tw_bpe_prefix_t;
-/** How it writes a blank. */
+/** How SentencePiece writes a blank. */
 #define TW_BPE_BLANK "\xe2\x96\x81"
 
 struct tw_bpe {
@@ -36,26 +36,26 @@ struct tw_bpe {
     size_t n_added;
     char *pattern; /* the pattern of words; NULL: GPT-2's */
     void *regex;   /* pcre2_code */
-    json_t *words; /* a word that is there is one token, whatever the merges say; NULL: none */
-    /* SentencePiece's: token of each character, those that it lacks being bytes; NULL: bytes */
+    json_t *words; /* words that are one token, whatever the merges say; NULL: none */
+    /* SentencePiece's token of each character; characters that it lacks become bytes. NULL: byte-level BPE */
     json_t *characters;
     tw_bpe_prefix_t prefix;
-    int prefix_is_spared; /* 1: no blank is put where a text begins with one */
-    int is_composed;      /* 1: text is brought into Unicode's normal form C */
+    int prefix_is_spared; /* 1: no blank is put before a text that begins with one */
+    int is_composed;      /* 1: text is converted to Unicode's normal form C first */
 };
 
-/** Read what both kinds of files have: the vocabulary, into bpe->bytes and vocab_size; a merge, of `rank`, of
- *  two tokens by name. TW_ERR_FORMAT, logged with `path`; that of tw_bpe_add_merge is not logged. */
+/** Read what both kinds of files have: the vocabulary, into bpe->bytes and vocab_size; a merge of two tokens
+ *  by name, at place `rank`. TW_ERR_FORMAT, logged with `path`; that of tw_bpe_add_merge is not logged. */
 tw_status_t tw_bpe_read_vocab(tw_bpe_t *bpe, const char *path, json_t *vocab);
 tw_status_t tw_bpe_add_merge(tw_bpe_t *bpe, const json_t *vocab, const char *left, const char *right,
                              uint32_t rank);
-/** Adds a token for a text as it is. TW_ERR_NO_MEMORY, TW_ERR_FORMAT (an empty text); logged. */
+/** Add a token that stands for a text as it is. TW_ERR_NO_MEMORY, TW_ERR_FORMAT (an empty text); logged. */
 tw_status_t tw_bpe_add_token(tw_bpe_t *bpe, const char *path, const char *text, uint32_t token);
 /** Writes the character that stands for a byte, as UTF-8 of two bytes at most. */
 void tw_bpe_byte_name(unsigned byte, char name[3]);
 #define TW_BPE_BYTE_NAME "<0x%02X>" /* SentencePiece's name of a byte */
-/** Reads the vocabulary's texts; ids are below vocab_size. is_characters: they are as SentencePiece writes
- *  them. TW_ERR_NO_MEMORY, logged. */
+/** Read the texts of the vocabulary's tokens; ids are below vocab_size. is_characters 1: SentencePiece's
+ *  spelling. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_bpe_texts_init(tw_bpe_texts_t *texts, const char *path, json_t *vocab, size_t vocab_size,
                               int is_characters);
 void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
@@ -63,8 +63,8 @@ void tw_bpe_texts_cleanup(tw_bpe_texts_t *texts);
 tw_status_t tw_bpe_load(tw_bpe_t *bpe, const char *vocab_path, const char *merges_path);
 tw_status_t tw_bpe_load_json(tw_bpe_t *bpe, const char *path);
 
-/** Brings a text of `bytes` into normal form C. *composed is the caller's to free; NULL: the text is in that
- *  form already, or not UTF-8. TW_ERR_FORMAT: it is too long, or memory is short; logged with label. */
+/** Convert a text of `bytes` to normal form C. The caller frees *composed; NULL: the text is in that form
+ *  already, or not UTF-8. TW_ERR_FORMAT: it is too long, or memory is short; logged with label. */
 tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t bytes,
                            unsigned char **composed, size_t *n_composed);
 

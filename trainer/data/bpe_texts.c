@@ -1,6 +1,6 @@
-/* What tokens stand for: a vocabulary's names say it. They write a byte as a character: a printable one as
- * itself, the others as those from 256 on; or, SentencePiece's, characters as themselves, but for blanks, and
- * bytes as "<0x0A>". */
+/* Finds the text that each token stands for, from its name in the vocabulary. Names write a byte as a
+ * character: a printable one as itself, the others as characters from 256 on. SentencePiece's names write
+ * characters as themselves, except blanks, and bytes as "<0x0A>". */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +77,8 @@ static size_t read_characters(const char *name, unsigned char *out)
     return n;
 }
 
-/** A name's bytes, to out unless it is NULL; what stands for none is taken as it is. Returns how many. */
+/** Write a name's bytes to `out` unless it is NULL; characters that stand for no byte are copied. Return how
+ *  many bytes. */
 static size_t read_name(const table_t *table, const char *name, unsigned char *out)
 {
     const unsigned char *at = (const unsigned char *)name;
@@ -105,7 +106,7 @@ static size_t read_name(const table_t *table, const char *name, unsigned char *o
     return n;
 }
 
-/** Of two names with one id the later one counts. */
+/** Find where each token's text ends. Of two names with one id the later one counts. */
 static size_t find_ends(tw_bpe_texts_t *texts, const table_t *table, json_t *vocab)
 {
     const char *name;

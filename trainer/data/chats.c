@@ -1,4 +1,4 @@
-/* Examples of what to answer: what is learned is the answers alone. */
+/* Encodes examples of chats and completions, of which only the answers are learned. */
 #include "trainer/data/chats.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #include <jansson.h>
 #include <xxhash.h>
 
-/* How messages are written, by tw_data_style_t: as the models' own templates write them where these have
- * nothing to add (a system's message that nobody gave, the date). */
+/* How messages are written, by tw_data_style_t: as the models' own templates do, but without what these add
+ * (a default system message, the date). */
 static const struct {
     const char *begin, *before_role, *after_role, *end, *after;
     int is_trimmed;
@@ -20,7 +20,7 @@ static const struct {
                               "<|eot_id|>", "", 1},
 };
 
-/* A file on its way to tokens. */
+/* A file that is being encoded. */
 typedef struct chats {
     const char *path;
     const tw_bpe_t *bpe;
@@ -51,7 +51,7 @@ static tw_status_t write_tokens(void *ctx, const uint32_t *tokens, size_t n)
     return TW_OK;
 }
 
-/** What is held becomes tokens. */
+/** Encode the text that is held. */
 static tw_status_t flush(chats_t *chats)
 {
     if (!chats->held) {
@@ -164,7 +164,7 @@ static tw_status_t add_example(chats_t *chats, const json_t *example)
     return chats_add(chats, 1, end);
 }
 
-/** An example is encoded for itself: no token reaches into the next. */
+/** Encode a line's example. It is encoded alone, so no token spans two examples. */
 static tw_status_t chats_add_line(chats_t *chats, const char *line, size_t bytes)
 {
     json_error_t error;
@@ -210,7 +210,8 @@ static tw_status_t write_files(chats_t *chats, const char *path, const char *mas
             free(chats->text);
         }
         status = chats->mask.out ? tw_data_writer_close(&chats->mask, status) : status;
-        status = tw_data_writer_close(&chats->tokens, status); /* whoever sees it finds the mask, too */
+        /* the mask is written before: whoever sees the tokens finds it */
+        status = tw_data_writer_close(&chats->tokens, status);
     }
     tw_data_unmap(&map);
     return status;
@@ -223,7 +224,7 @@ tw_status_t tw_data_encode_chats(const char *chats_path, const tw_data_vocab_t *
     char mask[TW_DATA_PATH_BYTES];
     const char *end = chat->end ? chat->end : "";
     uint64_t checksum;
-    if (tw_bpe_puts_blanks(vocab->bpe)) { /* and would between a prompt and what follows it */
+    if (tw_bpe_puts_blanks(vocab->bpe)) { /* it would also put some between a prompt and its completion */
         return tw_fail(
             TW_ERR_FORMAT,
             "%s: examples are not read with SentencePiece's blanks: write their tokens to NAME.bin, and "

@@ -1,4 +1,4 @@
-/* Unicode's normal form C, by ICU. */
+/* Converts text to Unicode's normal form C, by ICU. */
 #include <stdlib.h>
 
 #include <unicode/unorm2.h>
@@ -6,7 +6,8 @@
 
 #include "trainer/data/bpe_state.h"
 
-/** Characters below U+0300 are composed, and those from there on begin with a byte of at least 0xcc. */
+/** Return 1 if the text has only characters below U+0300, which are composed; others begin with a byte of at
+ *  least 0xcc. */
 static int is_simple(const unsigned char *text, size_t bytes)
 {
     unsigned char largest = 0;
@@ -16,8 +17,8 @@ static int is_simple(const unsigned char *text, size_t bytes)
     return largest < 0xcc;
 }
 
-/** wide [n]: UTF-16. What is composed has no more than three times as many units, and those no more than
- *  three bytes each. */
+/** Compose wide [n], UTF-16. The result has at most three times as many units, of at most three bytes
+ *  each. */
 static UErrorCode compose(const UChar *wide, int32_t n, unsigned char **composed, size_t *n_composed)
 {
     UErrorCode error = U_ZERO_ERROR;
@@ -51,13 +52,13 @@ tw_status_t tw_bpe_compose(const char *label, const unsigned char *text, size_t 
     TW_FAIL_IF(bytes > INT32_MAX / 16, TW_ERR_FORMAT,
                "%s: %zu bytes without an added token are too many to be brought to normal form C; cut it",
                label, bytes);
-    UChar *wide = malloc(bytes * sizeof(*wide)); /* a unit has a byte or more */
+    UChar *wide = malloc(bytes * sizeof(*wide)); /* every unit comes from at least a byte */
     if (wide) {
         (void)u_strFromUTF8(wide, (int32_t)bytes, &n, (const char *)text, (int32_t)bytes, &error);
         error = U_FAILURE(error) ? error : compose(wide, n, composed, n_composed);
     }
     free(wide);
-    if (error == U_INVALID_CHAR_FOUND) { /* not UTF-8: who looks for words says where */
+    if (error == U_INVALID_CHAR_FOUND) { /* not UTF-8: the search for words reports where */
         return TW_OK;
     }
     if (!wide || error == U_MEMORY_ALLOCATION_ERROR || U_FAILURE(error)) {

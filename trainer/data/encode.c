@@ -1,4 +1,5 @@
-/* Encoded text is kept by what it was made of: a file's name is a checksum of text and vocabulary. */
+/* Encodes text into files that are kept. A file's name is a checksum of text and vocabulary, so it is found
+ * again. */
 #include "trainer/data/encode.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@ static tw_status_t add_checksum(const char *path, uint64_t *checksum)
 
 tw_status_t tw_data_encoding_checksum(const char *text_path, const tw_data_vocab_t *vocab, uint64_t *checksum)
 {
-    *checksum = 1; /* version of the encoding itself */
+    *checksum = 1; /* version of the encoding */
     tw_status_t status = add_checksum(vocab->vocab_path, checksum);
     if (status == TW_OK && vocab->merges_path) {
         status = add_checksum(vocab->merges_path, checksum);
@@ -32,7 +33,7 @@ size_t tw_data_encoded_bytes(const tw_bpe_t *bpe)
     return tw_bpe_vocab_size(bpe) > (size_t)UINT16_MAX + 1 ? sizeof(uint32_t) : sizeof(uint16_t);
 }
 
-/** What goes wrong stays in the file, and shows when it is closed. */
+/** Write tokens of four bytes. Errors stay in the FILE, and show when it is closed. */
 static tw_status_t write_wide(void *ctx, const uint32_t *tokens, size_t n)
 {
     fwrite(tokens, sizeof(*tokens), n, ctx);

@@ -1,4 +1,4 @@
-/** Private to trainer/data: text as a file of tokens. */
+/** Private to trainer/data: encodes text as a file of tokens. */
 #pragma once
 
 #include "trainer/data/bpe.h"
@@ -11,15 +11,14 @@ typedef struct tw_data_vocab {
     const tw_bpe_t *bpe;
 } tw_data_vocab_t;
 
-/** Of a token in the files of encoded text: 2, or 4 where the vocabulary is larger. */
+/** Return the bytes of a token in files of encoded text: 2, or 4 if the vocabulary needs them. */
 size_t tw_data_encoded_bytes(const tw_bpe_t *bpe);
 
-/** What they are made of. Errors of tw_data_map. */
+/** Compute the checksum of what a file of tokens is made of: text and vocabulary. Errors of tw_data_map. */
 tw_status_t tw_data_encoding_checksum(const char *text_path, const tw_data_vocab_t *vocab,
                                       uint64_t *checksum);
-/** The path of a text's tokens, bare, into `path` [TW_DATA_PATH_BYTES]: in `folder`, encoded unless the same
- *  text has been by the same vocabulary before. Errors of tw_data_map, tw_bpe_encode and
- *  tw_data_writer_close. */
+/** Write the path of a text's bare tokens, in `folder`, to `path` [TW_DATA_PATH_BYTES]. The text is encoded,
+ *  unless the file is there from before. Errors of tw_data_map, tw_bpe_encode and tw_data_writer_close. */
 tw_status_t tw_data_encode(const char *text_path, const tw_data_vocab_t *vocab, const char *folder,
                            char *path);
 

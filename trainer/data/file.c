@@ -1,4 +1,4 @@
-/* Mapped files, the folder of caches, files that appear whole. */
+/* Maps files, finds the folder of caches, and writes files that appear whole. */
 #include "trainer/data/file.h"
 #include "trainer/input.h"
 
@@ -39,7 +39,8 @@ static tw_status_t map_descriptor(const char *path, int fd, tw_data_map_t *map)
 tw_status_t tw_data_map(const char *path, tw_data_map_t *map)
 {
     *map = (tw_data_map_t){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
+    /* non-blocking: opening a FIFO would wait for a writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return tw_input_failed(path, "open it");
     }
@@ -68,7 +69,7 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
 void tw_data_rest(const tw_data_map_t *map)
 {
     if (map->at) {
-        /* Advice: it stays, otherwise. */
+        /* This is advice: if it fails, the memory just stays. */
         (void)madvise((void *)(uintptr_t)map->at, map->bytes, MADV_DONTNEED);
     }
 }
@@ -85,7 +86,7 @@ void tw_data_unmap(tw_data_map_t *map)
 
 /* ---- the folder of caches ------------------------------------------------------------------------------ */
 
-/** Others may write where temporary files lie: a folder there must be ours. */
+/** Make a folder. Others may write where temporary files lie, so an existing folder must be ours. */
 static tw_status_t make_folder(const char *folder)
 {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
@@ -98,7 +99,7 @@ static tw_status_t make_folder(const char *folder)
     return S_ISDIR(info.st_mode) ? TW_OK : tw_fail(TW_ERR_IO, "%s: not a folder", folder);
 }
 
-/** `base` and all that follows it, one below the other. */
+/** Make `base` and the folders of `below`, one inside the other. */
 static tw_status_t make_folders(const char *base, const char *const *below, char *folder)
 {
     size_t used = (size_t)snprintf(folder, TW_DATA_PATH_BYTES, "%s", base);

@@ -1,4 +1,4 @@
-/* Which files a text of names means, and how often each is taken. */
+/* Finds which files a list of names means, and how often each is used. */
 #include "trainer/data/files.h"
 
 #include <glob.h>
@@ -29,8 +29,8 @@ static tw_status_t files_add(tw_data_names_t *names, const char *path, size_t le
     return TW_OK;
 }
 
-/** Adds the files that match a pattern, in the order of their names' bytes. What is no pattern is the file
- *  itself, there or not. */
+/** Add the files that match a pattern, in the order of their names' bytes. A name without a pattern is added
+ *  even if there is no such file. */
 static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, double weight)
 {
     glob_t found;
@@ -51,7 +51,7 @@ static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, doub
     return status;
 }
 
-/** ":0.3" at the end of an entry, which is cut off; 0: it says none. */
+/** Cut ":0.3" off the end of an entry, and read it; *weight is 0 if there is none. */
 static tw_status_t cut_weight(char *entry, double *weight)
 {
     char *colon = strrchr(entry, ':'), *end = NULL;
@@ -61,7 +61,7 @@ static tw_status_t cut_weight(char *entry, double *weight)
     }
     double value = strtod(colon + 1, &end);
     if (end == colon + 1 || *end) {
-        return TW_OK; /* part of a name */
+        return TW_OK; /* the colon is part of the name */
     }
     TW_FAIL_IF(!(value > 0 && value <= 1e6), TW_ERR_INVALID,
                "data: %s: a weight must be more than 0 and at most 1000000", entry);
@@ -82,7 +82,7 @@ static tw_status_t add_entry(tw_data_names_t *names, char *entry)
     return TW_OK;
 }
 
-/** Of several entries all have weights, or none: then they are one text. */
+/** Check that all entries have weights, or none; without weights they are one text. */
 static tw_status_t settle_weights(tw_data_names_t *names)
 {
     size_t n_weighted = 0;
@@ -103,7 +103,8 @@ tw_status_t tw_data_names(const char *text, tw_data_names_t *names)
     *names = (tw_data_names_t){0};
     char *copy = strdup(text), *rest = copy;
     tw_status_t status = copy ? TW_OK : TW_ERR_NO_MEMORY;
-    if (copy && (!*text || access(text, F_OK) == 0)) { /* whatever its name looks like */
+    /* a file of that very name, even if it looks like a list */
+    if (copy && (!*text || access(text, F_OK) == 0)) {
         status = files_add(names, text, strlen(text), 0);
     } else {
         for (char *entry; status == TW_OK && (entry = strsep(&rest, ","));) {

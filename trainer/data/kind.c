@@ -1,4 +1,4 @@
-/* What a file is, by its first bytes, its name and what may not be in it. */
+/* Tells what a file is, by its first bytes, its name, and bytes that a kind cannot have. */
 #include "trainer/data/kind.h"
 
 #include <jansson.h>
@@ -33,7 +33,7 @@ static const struct {
      "a program", "give text, or with thinwire.token_bytes=1 any bytes", 4},
 };
 
-#define FEWEST_ZEROS 16 /* of so many bytes one: some texts have a few */
+#define FEWEST_ZEROS 16 /* a text has fewer zeros than one in this many bytes: some texts have a few */
 
 static tw_status_t kind_refuse(const char *path, const char *what, const char *to_do)
 {
@@ -50,7 +50,7 @@ static tw_status_t check_format(const tw_data_map_t *map)
     return TW_OK;
 }
 
-/** By its name, or where the first line is an object. */
+/** Return 1 if it is JSON: by its name, or if the first line is an object. */
 static int is_json(const tw_data_map_t *map)
 {
     static const char *const ends[] = {".json", ".jsonl", ".ndjson"};
@@ -92,7 +92,7 @@ size_t tw_data_character_bytes(const unsigned char *at, size_t left)
     return is_wrong ? 0 : n;
 }
 
-/** Are these eight bytes of ASCII, none of them zero? */
+/** Return 1 if these eight bytes are ASCII, and none is zero. */
 static int kind_is_plain(const unsigned char *at)
 {
     const uint64_t high = 0x8080808080808080U, ones = 0x0101010101010101U;
@@ -101,7 +101,8 @@ static int kind_is_plain(const unsigned char *at)
     return ((word | (word - ones)) & high) == 0;
 }
 
-/** Where the first byte lies that is no text; map->bytes: nowhere. Counts zeros before it. */
+/** Return where the first byte lies that is no text; map->bytes if there is none. Counts the zeros before
+ *  it. */
 static size_t find_no_text(const tw_data_map_t *map, size_t *n_zeros)
 {
     enum { REST_BYTES = 1 << 24 };
@@ -146,13 +147,13 @@ tw_status_t tw_data_check_text(const tw_data_map_t *map)
     return TW_OK;
 }
 
-/** Of the first words, read as pairs: the second ones are all but nothing, as of numbers of 32 bits; with the
- *  fourth ones, too, of 64. */
+/** Guess the bytes of a token from the first words of 16 bits: of numbers of 32 bits, every second word is
+ *  almost 0; of 64 bits, three of four words are 0. */
 static size_t wider_bytes(const tw_data_tokens_t *tokens)
 {
     enum { FEW = 8, LEAST = 64, MOST = 65536 };
     uint64_t n = tokens->n < MOST ? tokens->n : MOST;
-    unsigned first = 0, second = 0, rest = 0; /* the largest in each place */
+    unsigned first = 0, second = 0, rest = 0; /* largest word in each place */
     for (uint64_t i = 0; i + 3 < n; i += 4) {
         const uint16_t *at = tokens->words + i;
         first = at[0] > first ? at[0] : first;

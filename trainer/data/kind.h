@@ -1,18 +1,18 @@
-/** Private to trainer/data: what a file is that is given as text or as tokens. Whatever is read as something
- *  else trains without an error, to a model of nothing. */
+/** Private to trainer/data: checks that a file is the text or the tokens that it is given as. A file that is
+ *  read as something else would train without an error, and teach nothing. */
 #pragma once
 
 #include "trainer/data/tokens.h"
 
 TW_C_BEGIN
 
-/** A mapped file is UTF-8 text: not packed, no JSON, not full of zero bytes. TW_ERR_FORMAT, logged with what
- *  to do. */
+/** Check that a mapped file is UTF-8 text: not compressed, no JSON, not full of zeros. TW_ERR_FORMAT, logged
+ *  with what to do. */
 tw_status_t tw_data_check_text(const tw_data_map_t *map);
-/** A file of tokens is none of another format. is_bare: nobody said how many bytes a token has: it is not of
- *  twice as many or more. TW_ERR_FORMAT, logged with what to do. */
+/** Check that a file of tokens has no other format. is_bare: also that its tokens are not wider than assumed,
+ *  as the user gave no width. TW_ERR_FORMAT, logged with what to do. */
 tw_status_t tw_data_check_tokens(const tw_data_tokens_t *tokens, int is_bare);
-/** Bytes of the character that begins here; 0: none does, or not all of it is there. */
+/** Return the bytes of the character that begins here; 0 if none does, or it is cut off. */
 size_t tw_data_character_bytes(const unsigned char *at, size_t left);
 
 TW_C_END

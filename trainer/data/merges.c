@@ -1,4 +1,4 @@
-/* The table of merges, and a word's way through it. */
+/* Keeps the table of merges, and applies it to words. */
 #include "trainer/data/merges.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ void tw_merges_cleanup(tw_merges_t *merges)
     *merges = (tw_merges_t){0};
 }
 
-/** The pair's entry, or the empty one where it would be. */
+/** Return the pair's entry, or the empty one where it would be. */
 static tw_merge_t *entry_of(const tw_merges_t *merges, uint64_t pair)
 {
     uint32_t at = (uint32_t)((pair * 0x9e3779b97f4a7c15u) >> 32);
@@ -64,7 +64,7 @@ static const tw_merge_t *first_merge(const tw_merges_t *merges, const uint32_t *
     return best;
 }
 
-/** All its occurrences, from the left. */
+/** Apply a merge to all its occurrences, from the left. */
 static size_t merge_all(const tw_merge_t *merge, uint32_t *tokens, size_t n)
 {
     size_t kept = 0;

@@ -1,6 +1,6 @@
-/* A Feistel network permutes the numbers of 2k bits; whoever lands outside 0 .. n - 1 goes through it again
- * until inside. Source: Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA 2002), method
- * 2. */
+/* Shuffles an epoch without memory: a Feistel network permutes the numbers of 2k bits; a number outside 0 ..
+ * n - 1 goes through it again until it is inside. Source: Black and Rogaway, "Ciphers with arbitrary finite
+ * domains" (CT-RSA 2002), method 2. */
 #include "trainer/data/order.h"
 
 enum { ROUNDS = 6 };

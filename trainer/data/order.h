@@ -5,7 +5,7 @@
 
 TW_C_BEGIN
 
-/** Which of n (>= 1) things comes at `place` (< n) in a shuffled order drawn from (seed, epoch): a
+/** Return which of n (>= 1) things comes at `place` (< n), in an order drawn from (seed, epoch): a
  *  permutation that needs no memory. */
 uint64_t tw_data_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t place);
 

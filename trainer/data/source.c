@@ -1,4 +1,4 @@
-/* Opening: which file, what its tokens are, and where training ends and validation begins. */
+/* Opens a source: finds its files, what their tokens are, and where training ends and validation begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "trainer/data/state.h"
 
 #define BYTE_WORDS 256
-#define MOST_WORDS 1048576 /* as of model.vocab_size */
+#define MOST_WORDS 1048576 /* the maximum of model.vocab_size */
 
 static tw_status_t source_no_memory(void)
 {
@@ -90,7 +90,7 @@ static tw_status_t open_words(const opening_t *opening, const char *path, tw_dat
     return opening->config->has_masks ? tw_data_tokens_mask(path, tokens) : TW_OK;
 }
 
-/** By the file's name, unless its bytes are all that is wanted. */
+/** Open a file by its name's kind, unless its bytes are to be its tokens. */
 static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     int is_bytes = opening->config->token_bytes == 1;
@@ -134,7 +134,8 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
                "%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
                "(thinwire.token_bytes)?",
                tokens->map.path, size - 1, MOST_WORDS);
-    data->vocab_size = size > data->vocab_size ? size : data->vocab_size; /* a given one may be larger */
+    /* a given vocabulary may be larger */
+    data->vocab_size = size > data->vocab_size ? size : data->vocab_size;
     if (is_train) {
         data->ranges[TW_DATA_TRAIN][data->n_ranges[TW_DATA_TRAIN]++] =
             (tw_data_range_t){tokens, 0, tokens->n - n_val};
@@ -146,7 +147,8 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/** Without text of its own, validation has the end of each file. */
+/** Divide files between training and validation, which has the end of each file unless it has files of its
+ *  own. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {
@@ -166,7 +168,7 @@ static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/** Each turn is the group's that is furthest behind its share. */
+/** Distribute the turns over the groups: each turn goes to the group that is furthest behind its share. */
 static void deal_turns(tw_data_t *data, double sum)
 {
     for (uint32_t turn = 0; turn < TW_DATA_TURNS; turn++) {
@@ -232,7 +234,7 @@ static tw_status_t check_config(const tw_data_config_t *config)
     return TW_OK;
 }
 
-/** A folder of caches is made only for those who need one. */
+/** Return 1 if a folder of caches is needed; otherwise none is made. */
 static int needs_folder(const tw_data_config_t *config)
 {
     return !given(config->path) || given(config->vocab) || given(config->tokenizer);
@@ -265,7 +267,7 @@ static tw_status_t open_named(const opening_t *opening, const tw_data_names_t *n
     return TW_OK;
 }
 
-/** Files of a text of names, after those that are open already. */
+/** Open the files of a list of names, after those that are open already. */
 static tw_status_t open_text_of_names(const opening_t *opening, const char *text, int is_train,
                                       tw_data_t *data)
 {

@@ -1,4 +1,4 @@
-/* Tokens to text and back, for people to read. */
+/* Converts tokens to text and back, for people to read. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static char *make_valid(const unsigned char *bytes, size_t n)
     return text;
 }
 
-/** Returns what a token stands for; 0xff is no text at all. */
+/** Return what a token stands for; a byte 0xff, which is never text, if it stands for nothing. */
 static const unsigned char *text_of(const tw_data_t *data, int32_t token, unsigned char *byte, size_t *n)
 {
     static const unsigned char none = 0xff;

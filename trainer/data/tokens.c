@@ -1,10 +1,10 @@
-/* Files of tokens. */
+/* Opens files of tokens. */
 #include "trainer/data/tokens.h"
 
 #include <string.h>
 
 #define LLMC_HEADER_BYTES 1024u
-/* llm.c's kinds: GPT-2's, and Llama 3's. */
+/* llm.c's kinds of files: GPT-2's, and Llama 3's. */
 static const struct {
     int32_t magic, version;
     size_t token_bytes;
@@ -20,8 +20,9 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
     return status;
 }
 
-/** A header of 256 int32 begins with its kind, a date, and a small version. Bare tokens do not look like
- *  that: the second would have to be 308 to 320 and the fourth 0, after a first one that makes it a day. */
+/** Return 1 if a number is a date. A header of 256 int32 begins with its kind, a date, and a small version.
+ *  Bare tokens hardly look like that: the second would have to be 308 to 320 and the fourth 0, and the first
+ *  two would have to be a valid day. */
 static int is_date(int32_t number)
 {
     int year = number / 10000, month = number / 100 % 100, day = number % 100;
@@ -58,7 +59,7 @@ static tw_status_t check_kind(const char *path, const int32_t header[3], size_t 
                    path, (int)header[0], (int)header[1], (int)kinds[0].magic, (int)kinds[1].magic);
 }
 
-/** From a place in the file to its end. */
+/** Set the tokens: they reach from `first` to the file's end. */
 static tw_status_t set_words(const char *path, size_t first, size_t token_bytes, tw_data_tokens_t *tokens)
 {
     const void *at = tokens->map.at + first;

@@ -1,4 +1,4 @@
-/** Private to trainer/data: a file as tokens. */
+/** Private to trainer/data: files of tokens. */
 #pragma once
 
 #include "trainer/data/file.h"
@@ -12,7 +12,7 @@ typedef struct tw_data_tokens {
     const uint16_t *words;
     const uint32_t *wide;
     uint64_t n;
-    tw_data_map_t mask; /**< [n] bytes: 0: a token that is not learned; nothing mapped: all are */
+    tw_data_map_t mask; /**< [n] bytes, 0 for a token that is not learned; nothing mapped: all are learned */
 } tw_data_tokens_t;
 
 /** A part of a file's tokens. */
@@ -28,7 +28,7 @@ static inline int32_t tw_data_token(const tw_data_range_t *range, uint64_t index
     return tokens->words ? tokens->words[at] : tokens->bytes ? tokens->bytes[at] : (int32_t)tokens->wide[at];
 }
 
-/** Is a token to be learned, as what follows those before it? */
+/** Return 1 if a token is to be learned, as what follows those before it. */
 static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t index)
 {
     const unsigned char *mask = range->tokens->mask.at;
@@ -37,17 +37,17 @@ static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t inde
 
 /** Opens any file with a token per byte. Errors as in tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
-/** A file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801, 7,
- *  number: uint32), or bare (nanoGPT), of token_bytes, 2 or 4, each; 0: of 2. TW_ERR_FORMAT, logged: half a
- *  token at the end, another kind or version, tokens of another size than token_bytes, fewer tokens than the
- *  header says. */
+/** Open a file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801,
+ *  7, number: uint32), or bare (nanoGPT), with token_bytes, 2 or 4, a token; 0: 2. TW_ERR_FORMAT, logged:
+ *  half a token at the end, another kind or version, tokens of another size than token_bytes, or fewer than
+ *  the header says. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
-/** NAME.mask beside NAME.bin: which of the tokens are learned. TW_ERR_NOT_FOUND and the like; TW_ERR_FORMAT:
- *  it has not a byte for each token; logged. */
+/** Map NAME.mask beside NAME.bin, which says which tokens are learned. TW_ERR_NOT_FOUND and the like;
+ *  TW_ERR_FORMAT: it has not one byte for each token; logged. */
 tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
-/** Returns the largest token + 1, or 0 if there is none; reads all of them. SIZE_MAX: one is beyond what an
- *  int32 holds. */
+/** Return the largest token + 1, or 0 if there is none; it reads all of them. SIZE_MAX: one does not fit in
+ *  an int32. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END
