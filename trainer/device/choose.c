@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/** Launchers either show all GPUs to all ranks of a machine, or each its own alone. */
+/** Launchers show a rank either all GPUs of the machine, or its own alone. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index)
 {
     *index = n == 1 ? 0 : local_rank;

@@ -1,14 +1,14 @@
-/** Private to trainer/device: which GPU is a rank's. */
+/** Private to trainer/device: chooses a rank's GPU. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** Chooses one of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged. */
+/** Choose one of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged: there is none for this rank. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 
-/** A rank's GPU, which the kernels were not compiled for. */
+/** A rank's GPU that the kernels were not compiled for. */
 typedef struct tw_device_stranger {
     const char *name;
     int major, minor; /**< its compute capability */
@@ -16,7 +16,7 @@ typedef struct tw_device_stranger {
     size_t n_archs;
 } tw_device_stranger_t;
 
-/** Says so. TW_ERR_UNSUPPORTED, logged. */
+/** Log that the kernels were not compiled for it. Returns TW_ERR_UNSUPPORTED. */
 tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu);
 
 TW_C_END

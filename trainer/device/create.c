@@ -1,4 +1,4 @@
-/* From a config to a model on a device, and back; its memory. */
+/* Makes and destroys a model on a device, and allocates its memory. */
 #include "trainer/device/device.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
     return tw_model_unit_products(((const tw_device_model_t *)model)->host, unit, seq_len);
 }
 
-/** Floats for so many activations, so that those side by side are aligned. */
+/** Return how many floats hold n activations of `type`, so that arrays side by side are aligned. */
 static size_t x_elems_of(size_t n, tw_type_t type)
 {
     size_t aligned =
@@ -36,7 +36,8 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
 static tw_model_sizes_t host_sizes(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     tw_model_t *host = ((const tw_device_model_t *)model)->host;
-    host->compute.pool = model->compute.pool; /* which sizes depend on; the host's model computes nothing */
+    /* sizes depend on the pool; the host's model computes nothing */
+    host->compute.pool = model->compute.pool;
     return tw_model_sizes_get(host, batch, seq_len);
 }
 
@@ -109,7 +110,8 @@ static void block_forward(tw_model_t *model, size_t unit, const void *const *wei
 static tw_status_t device_backward(tw_device_model_t *m, size_t unit, const void *const *weights,
                                    const float *x, const void *saved, float *d, float *const *grads)
 {
-    const tw_device_saved_t of_unit = saved_of(m, saved); /* it is only read */
+    /* it is only read, though the struct is not const */
+    const tw_device_saved_t of_unit = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY(tw_device_grads_begin(m, unit, grads));
     TW_TRY(kind_of(m)->backward(m, unit, &of_unit, (const tw_values_t *)x, (tw_values_t *)d));
@@ -133,7 +135,7 @@ static void device_destroy(tw_model_t *model)
     const tw_stream_t streams[] = {m->compute, m->in, m->out};
     (void)device->use(device);
     if (m->copied) {
-        (void)tw_device_wait_for_all(m); /* what is under way uses memory that goes now */
+        (void)tw_device_wait_for_all(m); /* what is under way uses memory that is freed below */
         device->event_destroy(device, m->copied);
     }
     device_give_up(m);
@@ -143,7 +145,7 @@ static void device_destroy(tw_model_t *model)
         }
     }
     tw_device_layouts_cleanup(m);
-    m->model.tensors = NULL; /* the host's */
+    m->model.tensors = NULL; /* the tables belong to the host's model */
     m->model.units = NULL;
     m->model.n_tensors = 0;
     tw_model_cleanup(&m->model);
@@ -183,7 +185,7 @@ static void *alloc(tw_model_t *model, size_t bytes)
     return memory;
 }
 
-/** Not while the device may use it. */
+/** Free memory, once the device no longer uses it. */
 static void free_memory(tw_model_t *model, void *memory)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -233,8 +235,8 @@ static tw_status_t finish_unit(tw_model_t *model, size_t unit)
     return m->status;
 }
 
-/** Whole pages, which are the buffer's own: a page cannot be pinned twice, nor a copy begin in one that is
- *  and end in one that is not. Little is not worth it. */
+/** Pin a buffer that has pages of its own: a page cannot be pinned twice, and a copy cannot cross from pinned
+ *  to unpinned pages. Small buffers are not worth it. */
 static int pin(tw_model_t *model, void *start, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -289,14 +291,14 @@ static tw_status_t check_heads(const tw_model_config_t *config)
 static tw_status_t device_create_host(const tw_model_config_t *config, tw_model_t **out)
 {
     TW_TRY(tw_model_create(config, out));
-    tw_status_t status = check_heads(config); /* which is valid */
+    tw_status_t status = check_heads(config); /* the config is valid */
     if (status != TW_OK) {
         tw_model_destroy(*out);
     }
     return status;
 }
 
-/** The host's model lends its tables; what it computes with it keeps. */
+/** The host's model lends its tables, but keeps what it computes with. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
 {
     tw_model_t *host;

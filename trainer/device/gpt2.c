@@ -1,5 +1,5 @@
-/* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). Sums of a residual and a product are
- * the product's own: they cost nothing. */
+/* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). A product adds the residual itself,
+ * which costs nothing. */
 #include "trainer/device/state.h"
 
 /** A weight (in,out), and the bias that follows it. */
@@ -66,7 +66,7 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
     return tw_device_layer_forward(m, &block.mlp_projection, m->scratch.hidden, saved->middle, y);
 }
 
-/** d: the gradient by y becomes that by middle. */
+/** Turn d from the gradient by y into that by middle. */
 static tw_status_t device_gpt2_mlp_backward(tw_device_model_t *m, const block_t *block,
                                             const tw_device_saved_t *saved, tw_values_t *d)
 {

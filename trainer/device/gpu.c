@@ -1,4 +1,4 @@
-/* The tables of a real GPU: the CUDA runtime, the kernels' launches, cuBLASLt. */
+/* Fills the tables for a real GPU: the CUDA runtime, the kernels' launches, cuBLASLt. */
 #include "trainer/device/gpu.h"
 
 #ifdef TW_HAVE_CUDA
@@ -11,7 +11,7 @@
 #include "trainer/device/choose.h"
 
 typedef struct gpu {
-    tw_device_t table; /* first: a tw_device_t is one */
+    tw_device_t table; /* it is first, so that a tw_device_t * is one of these */
     int index, has_failed;
 } gpu_t;
 
@@ -21,8 +21,8 @@ static const tw_device_kernels_t kernels = {
 #undef KERNEL
 };
 
-/** An error is logged once: a GPU that has failed answers so from then on, to all that is freed at the
- *  end. */
+/** Check a CUDA call. Only the first error is logged: a GPU that has failed fails all later calls, too, even
+ *  those that free. */
 static tw_status_t gpu_check(tw_device_t *device, cudaError_t error, const char *what)
 {
     gpu_t *gpu = (gpu_t *)device;
@@ -68,7 +68,7 @@ static void unpin(tw_device_t *device, void *start)
     (void)gpu_check(device, cudaHostUnregister(start), "cudaHostUnregister");
 }
 
-/** It does not wait for the legacy default stream. */
+/** Make a stream, which does not wait for the legacy default stream. */
 static tw_status_t stream_create(tw_device_t *device, tw_stream_t *out)
 {
     return gpu_check(device, cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking),
@@ -86,7 +86,7 @@ static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_devic
                      "cudaStreamWaitEvent");
 }
 
-/** A host that waits gives its core to others: the communicator's threads. */
+/** Make an event. A host that waits for it leaves its core to others, such as the communicator's threads. */
 static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
 {
     return gpu_check(
@@ -160,7 +160,7 @@ tw_status_t tw_device_gpu_count(int rank, int *n)
                    cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
 }
 
-/** There is code for it. */
+/** Check that the kernels were compiled for this GPU. */
 static tw_status_t check_arch(tw_device_t *device, int rank)
 {
     struct cudaDeviceProp of;

@@ -23,7 +23,7 @@ static block_t device_llama_block_of(tw_device_model_t *m, size_t unit, const tw
                      .scratch = &m->scratch};
 }
 
-/** NULL: the family has none. */
+/** Return a weight; NULL if the family has none. */
 static const tw_values_t *llama_weight_of(const block_t *b, int tensor)
 {
     return b->places[tensor] >= 0 ? tw_device_weight(b->m, b->unit, b->places[tensor]) : NULL;
@@ -53,7 +53,7 @@ static tw_device_norm_t llama_norm_of(const block_t *b, int tensor, float *rstd)
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
-/* One of the three, and where it begins in a row of Q. */
+/* The product of q, k or v, and where its columns begin in a row of Q. */
 typedef struct projection {
     tw_device_layer_t layer;
     size_t at;
@@ -82,7 +82,7 @@ static tw_status_t qkv_forward(const block_t *b)
     return TW_OK;
 }
 
-/** Computes d_norm, the gradient by the norm's output. */
+/** Compute d_norm, the gradient by the norm's output. */
 static tw_status_t qkv_backward(const block_t *b)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -94,7 +94,7 @@ static tw_status_t qkv_backward(const block_t *b)
     return TW_OK;
 }
 
-/** Returns the heads of q, or of k, as they were saved. */
+/** Return the heads of q, or of k, as they were saved. */
 static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 {
     tw_cuda_heads_t heads = tw_device_heads_args(&b->sizes, &b->m->model.config, is_k);
@@ -105,7 +105,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     return heads;
 }
 
-/** Fills qkv in scratch with the saved q and k, normed and turned. v stays where it is. */
+/** Fill qkv in scratch with the saved q and k, normed and rotated. v stays where it is. */
 static tw_status_t device_llama_turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
@@ -154,7 +154,7 @@ static tw_status_t swiglu(const block_t *b)
                                                  b->m->compute);
 }
 
-/** Computes middle = x + attention(norm(x)). */
+/** Compute middle = x + attention(norm(x)). */
 static tw_status_t device_llama_attention_forward(const block_t *b, const tw_values_t *x)
 {
     const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_1, b->saved.rstd_1);
@@ -166,7 +166,7 @@ static tw_status_t device_llama_attention_forward(const block_t *b, const tw_val
     return tw_device_layer_forward(b->m, &o, b->saved.attended, x, b->saved.middle);
 }
 
-/** Computes y = middle + mlp(norm(middle)). */
+/** Compute y = middle + mlp(norm(middle)). */
 static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
 {
     const tw_device_norm_t norm = llama_norm_of(b, TW_LLAMA_NORM_2, b->saved.rstd_2);
@@ -179,7 +179,7 @@ static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
     return tw_device_layer_forward(b->m, &down, b->scratch->hidden, b->saved.middle, y);
 }
 
-/** d: the gradient by y becomes that by middle. */
+/** Turn d from the gradient by y into that by middle. */
 static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -197,7 +197,7 @@ static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
     return tw_device_norm_backward(b->m, &norm, b->saved.middle, s->d_norm, 1, d);
 }
 
-/** d: the gradient by middle becomes that by x. */
+/** Turn d from the gradient by middle into that by x. */
 static tw_status_t device_llama_attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;

@@ -1,11 +1,12 @@
-/* Where scratch and saved memory lie: one buffer each, in parts that begin at multiples of 256 bytes. */
+/* Lays out scratch and saved memory: a buffer each, whose parts begin at multiples of 256 bytes. */
 #include <stdlib.h>
 
 #include "trainer/device/state.h"
 #include "trainer/model/rope.h"
 
 #define STEP_BYTES ((size_t)256)
-/* Rows of logits begin at multiples of 128 bytes, as products like them: 50257 words are an odd number. */
+/* Rows of logits begin at multiples of 128 bytes, which makes products faster: 50257 words are an odd
+ * number. */
 enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len)
@@ -109,7 +110,8 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-/** One call at a time has it. What matters of a norm's or heads' weights is whether there are any. */
+/** Return the bytes of the workspace, which one call uses at a time. A norm's or heads' weights only count by
+ *  being there. */
 static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
@@ -128,7 +130,7 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
-/** Returns the rows of a chunk: chunks are of about one size, in steps that products like. */
+/** Return the rows of a chunk of logits: chunks have about the same size, in steps that suit products. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
     size_t most = TW_LARGER(logits_elems / stride, ROWS_STEP);
@@ -179,7 +181,7 @@ size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes
     return carver.used;
 }
 
-/** Puts the tables of rotary embeddings onto the device. */
+/** Copy the tables of rotary embeddings to the device. */
 static tw_status_t put_angles(tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     size_t n = s->seq_len * (s->width / 2);

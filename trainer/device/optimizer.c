@@ -1,5 +1,6 @@
-/* AdamW on a device. Gradients come on the stream of copies in, kernels run on the model's, news leave on the
- * stream of copies out, from two places in turn: one unit's leave while the next one's are computed. */
+/* AdamW on a device. Gradients come on the stream of copies in, kernels run on the model's stream, and new
+ * weights leave on the stream of copies out, from two buffers in turn: one unit's leave while the next one's
+ * are computed. */
 #include "trainer/device/optimizer.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 enum { PLACES = 2, N_BINS = 2 * TW_CUDA_NORM_BINS };
 
-/* Where a unit's shard begins. */
+/* A unit's shard, and where it begins. */
 typedef struct shard {
     size_t n_elems, n_moments;
     size_t first, first_moment; /* place among all units' elements, and moments */
@@ -25,11 +26,12 @@ struct tw_device_optimizer {
     shard_t *shards;
     size_t n_units;
     tw_type_t grad_type;
-    float *master, *first, *second, *grad_scale; /* device memory, as all that follows */
+    float *master, *first, *second, *grad_scale; /* device memory, like bins and grads */
     uint64_t *bins;
     void *grads;
     place_t places[PLACES];
-    tw_device_event_t came, free; /* gradients are there; nobody reads those before any more */
+    /* came: gradients have come; free: nobody reads the previous ones any more */
+    tw_device_event_t came, free;
     uint64_t host_bins[N_BINS];
     float host_scale;
 };
@@ -69,7 +71,7 @@ static size_t state_bytes(const totals_t *totals)
     return tw_size_mul(elems, sizeof(float));
 }
 
-/** Bins and scale are a few KB. */
+/** Allocate memory, of the device and pinned. Bins and scale are a few KB. */
 static tw_status_t optimizer_take_memory(tw_device_optimizer_t *o, const tw_device_optimizer_params_t *params,
                                          const totals_t *totals)
 {
@@ -135,7 +137,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *o)
     const tw_device_event_t events[] = {
         o->came, o->free, o->places[0].stepped, o->places[0].out, o->places[1].stepped, o->places[1].out};
     (void)device->use(device);
-    if (o->came) { /* else nothing was begun */
+    if (o->came) { /* otherwise nothing was begun */
         (void)tw_device_wait_for_all(o->m);
     }
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
@@ -149,7 +151,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *o)
 
 /* ---- the state, whole ---------------------------------------------------------------------------------- */
 
-/** The model's first error is the optimizer's, and the other way round. */
+/** Note a failure in the model, and return the first error of both. */
 static tw_status_t noted(tw_device_optimizer_t *o, tw_status_t status)
 {
     tw_device_note(o->m, status);
@@ -274,7 +276,7 @@ static tw_status_t step_piece(tw_device_optimizer_t *o, size_t unit, const tw_de
     return o->m->device->kernels->adamw(&adamw, &tensor, o->m->compute);
 }
 
-/** Pieces side by side leave together: the end of the run that begins with the first one. */
+/** Return the end of the run of adjacent pieces that begins with `first`; they are copied together. */
 static size_t run_end(const tw_device_piece_t *pieces, size_t n_pieces, size_t first)
 {
     size_t end = first + 1;
@@ -313,8 +315,8 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
     return device->event_record(device, place->out, o->m->out);
 }
 
-/** Masters leave from where they are, and change again in the next step, which the host begins when it has
- *  them all. */
+/** Update a unit, and begin to copy the results out. Masters are copied from where they are: they change
+ *  again in the next step, which the host begins when it has them all. */
 static tw_status_t optimizer_step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
                                   size_t n_pieces, const tw_device_news_t *news)
 {

@@ -1,10 +1,10 @@
 /** trainer/device: AdamW in the memory of the device that a model computes on. Masters, moments and reduced
  *  gradients of a rank's shard lie there; gradients come from the host, new weights go back to it.
  *
- *  A unit's shard are the pieces of its tensors that belong to the rank, one after the other; its moments
- *  those of the pieces that are trained, likewise. Bits are those of AdamW on the host.
+ *  A unit's shard is the pieces of its tensors that belong to the rank, one after the other; likewise its
+ *  moments, but only of pieces that are trained. The bits are those of AdamW on the host.
  *
- *  Calls enqueue behind the model's computing and return, but for those that say that they wait. After an
+ *  Calls enqueue behind the model's computing and return, except for those that say that they wait. After an
  *  error, of the model too, they do nothing and return it. */
 #pragma once
 
@@ -25,9 +25,9 @@ typedef struct tw_device_optimizer_params {
     const tw_device_shard_t *units; /**< [n_units], copied */
     size_t n_units;
     tw_type_t grad_type; /**< bf16 or fp32 */
-    int leaves_masters;  /**< 1: masters alone leave: no news have weights, and nothing is taken for them */
-    /** Device memory, zeroed, the caller's, who frees it after the optimizer: for masters and moments, for
-     *  the gradients, and for new weights of two units. NULL: there is none, logged. */
+    int leaves_masters;  /**< 1: only masters are copied out: no new weights, and no memory for them */
+    /** Returns zeroed device memory, NULL (logged) if there is none: for masters and moments, for the
+     *  gradients, and for new weights of two units. It is the caller's, who frees it after the optimizer. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *ctx;
 } tw_device_optimizer_params_t;
@@ -49,38 +49,37 @@ tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *optimizer, size_t un
 tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *optimizer, size_t unit,
                                       const tw_device_state_copy_t *to);
 
-/** A unit's masters where they are, in the device's memory: [n_elems], between a step and the next. */
+/** Return a unit's masters, [n_elems] in device memory; valid from a step to the next. */
 const float *tw_device_optimizer_masters(const tw_device_optimizer_t *optimizer, size_t unit);
 
 /* ---- a step: gradients of all units, their norm, the update of all units in order ---------------------- */
 
-/** grads: grad_type [n_elems], the host's; it stays as it is until tw_device_optimizer_bins, or
- *  tw_device_optimizer_wait for this unit. */
+/** Copy a unit's gradients in: `grads`, grad_type [n_elems] in host memory, must not change until
+ *  tw_device_optimizer_bins, or tw_device_optimizer_wait for this unit. */
 tw_status_t tw_device_optimizer_gradients(tw_device_optimizer_t *optimizer, size_t unit, const void *grads);
-/** Count elements first .. first + n - 1 of them in the norm. */
+/** Add elements first .. first + n - 1 of the gradients to the norm. */
 tw_status_t tw_device_optimizer_norm(tw_device_optimizer_t *optimizer, size_t unit, size_t first, size_t n);
-/** Wait, and take what has been counted so far: bins [2][TW_CUDA_NORM_BINS] as tw_cuda_norm_bins leaves
- *  them. */
+/** Wait, and get what has been added so far: bins [2][TW_CUDA_NORM_BINS] as tw_cuda_norm_bins leaves them. */
 tw_status_t tw_device_optimizer_bins(tw_device_optimizer_t *optimizer, uint64_t *bins);
 
-/** The update begins; gradients are multiplied by grad_scale. */
+/** Begin the update, in which gradients are multiplied by grad_scale. */
 tw_status_t tw_device_optimizer_begin(tw_device_optimizer_t *optimizer, float grad_scale);
-/** A piece's step. */
+/** A piece, and its step of AdamW. */
 typedef struct tw_device_piece {
-    size_t first, first_moment, n_elems; /**< in the unit's shard, and among its moments */
-    tw_quant_adamw_t adamw;              /**< grad_type and grad_scale are not looked at */
+    size_t first, first_moment, n_elems; /**< place in the unit's shard, and among its moments */
+    tw_quant_adamw_t adamw;              /**< grad_type and grad_scale are ignored */
 } tw_device_piece_t;
-/** Where a unit's new weights go, in the host's memory; pinned is faster. NULL: nowhere. */
+/** Where a unit's new weights are copied to, in host memory; pinned is faster. NULL: not wanted. */
 typedef struct tw_device_news {
-    uint16_t *weights; /**< bf16 [n_elems] of which the pieces are written */
-    float *masters;    /**< likewise */
+    uint16_t *weights; /**< bf16 [n_elems], of which the pieces are written */
+    float *masters;    /**< fp32 [n_elems], likewise */
 } tw_device_news_t;
-/** AdamW on a unit's pieces, and the news on their way. The news of the unit before the last one are
- *  there, or are waited for. */
+/** Run AdamW on a unit's pieces, and begin to copy the new weights out. It waits until those of the unit
+ *  before the last one have arrived. */
 tw_status_t tw_device_optimizer_step(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_piece_t *pieces, size_t n_pieces,
                                      const tw_device_news_t *news);
-/** Wait for the news of a unit: the last one that stepped, or the one before it. */
+/** Wait for the new weights of a unit: the last one that stepped, or the one before it. */
 tw_status_t tw_device_optimizer_wait(tw_device_optimizer_t *optimizer, size_t unit);
 
 TW_C_END

@@ -1,13 +1,12 @@
-/* Matrices made orthogonal on the device, as trainer/model/orthogonal.c does it on this processor.
- *
- * Of a matrix of r x c, r the shorter, 2 bytes an element come and as many go, and a step takes 2 r (2 r c +
+/* Makes matrices orthogonal on the device, as trainer/model/orthogonal.c does on this processor.
+ * A matrix of r x c, r the shorter, is copied in and out at 2 bytes an element, and a step takes 2 r (2 r c +
  * r r) operations: at r = c = 4096 five of them 2.1e12, some 4 ms of a GPU that multiplies 5e14 a second, and
  * seconds of a processor; 67 MB on a bus of 25 GB/s are 3 ms. */
 #include "trainer/model/orthogonal.h"
 #include "quant/quant.h"
 #include "trainer/device/state.h"
 
-/* All bf16, rows without gaps. */
+/* All arrays are bf16, with rows without gaps. */
 typedef struct matrix {
     size_t rows, cols, side;   /* the shorter of both */
     uint16_t *x, *next;        /* (rows,cols) */
@@ -34,7 +33,7 @@ static tw_status_t device_orthogonal_multiply(tw_device_model_t *m, tw_device_pr
     return m->device->products->run(m->device->products, &product, m->compute);
 }
 
-/** square = x x' or x' x, whichever is small. */
+/** Compute square = x x' or x' x, whichever is smaller. */
 static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
 {
     int is_tall = of->rows > of->cols;
@@ -48,7 +47,7 @@ static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
                                  .inner = is_tall ? of->rows : of->cols});
 }
 
-/** next = x (a + b square + c square^2), or that times x; then they change places. */
+/** Compute next = x (a + b square + c square^2), or that factor times x; then exchange x and next. */
 static tw_status_t device_orthogonal_step(tw_device_model_t *m, matrix_t *of)
 {
     const tw_device_factor_t of_square = {.at = of->square, .stride = of->side},

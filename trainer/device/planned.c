@@ -1,4 +1,4 @@
-/* A model on a GPU that need not be there: only what it would take is asked. */
+/* A model on a GPU that need not exist: it can only be asked what it would take. */
 #include "trainer/device/device.h"
 
 static tw_status_t use(tw_device_t *device)
@@ -37,8 +37,8 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return TW_OK;
 }
 
-/** What a model asks when it is made, and what is made beside it. No streams and no events, so that none are
- *  waited for at its end. */
+/** Make only what a model asks for when it is made. There are no streams and no events, so none are waited
+ *  for at its end. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};

@@ -1,8 +1,9 @@
-/* Products by cuBLASLt, which is loaded when a model first needs it: one binary runs with and without. It is
- * asked once for each form of product how to do it; what it says is kept, with its descriptors.
+/* Products by cuBLASLt, which is loaded when a model first needs it, so that one binary runs with and without
+ * it. cuBLASLt is asked once for each form of product which algorithm to use; the answer is kept, with its
+ * descriptors.
  *
- * cuBLASLt's matrices are column-major: d' = b' a', where a row-major matrix is its transpose as it lies. A
- * bias of our columns is one of its rows, which its epilogue adds; c is read as d is written. Tensors of
+ * cuBLASLt's matrices are column-major, so a row-major matrix in memory is its own transpose there: d' = b'
+ * a'. A bias of our columns is a bias of its rows, which its epilogue adds; c has d's layout. Tensors of
  * weights and activations are aligned to 256 bytes, so that all its kernels may be chosen. */
 #include "trainer/device/products.h"
 
@@ -44,7 +45,7 @@ typedef struct api {
 #undef MEMBER
 } api_t;
 
-/* All that decides how a product is done. */
+/* All that decides which algorithm a product uses. */
 typedef struct form {
     size_t rows, cols, inner, a_stride, b_stride, stride;
     uint32_t a_transposed, b_transposed, has_c, has_bias, alignment;
@@ -54,12 +55,12 @@ typedef struct form {
 typedef struct way {
     form_t form;
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t first, second, out; /* of b', a' and d' */
+    cublasLtMatrixLayout_t first, second, out; /* layouts of b', a' and d' */
     cublasLtMatmulAlgo_t algo;
 } way_t;
 
 typedef struct products {
-    tw_device_products_t table; /* first: a tw_device_products_t is one */
+    tw_device_products_t table; /* it is first, so that a tw_device_products_t * is one of these */
     api_t api;
     cublasLtHandle_t handle;
     void *workspace;
@@ -69,7 +70,8 @@ typedef struct products {
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** Find a function. ISO C has no conversion from an object pointer to a function pointer; POSIX says they are
+ *  alike. */
 static tw_status_t cublas_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -121,7 +123,7 @@ static uint32_t alignment_of(const tw_device_product_t *p)
     return all % MOST_ALIGNMENT == 0 ? MOST_ALIGNMENT : lowest;
 }
 
-/** Memory is compared: no padding may be left as it was. */
+/** Make the form of a product. Forms are compared as memory, so padding must be zeroed, too. */
 static void cublas_form_of(const tw_device_product_t *p, form_t *form)
 {
     memset(form, 0, sizeof(*form));
@@ -145,7 +147,8 @@ static cudaDataType_t type_of(tw_type_t type)
     return type == TW_TYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/** A row-major factor (rows, cols), stored as its transpose or not, as the column-major matrix that it is. */
+/** Make the layout of a row-major factor (rows, cols), which may be stored as its transpose, as a
+ *  column-major matrix. */
 static tw_status_t factor_layout(const products_t *products, tw_type_t type, size_t rows, size_t cols,
                                  uint32_t transposed, size_t stride, cublasLtMatrixLayout_t *out)
 {
@@ -163,13 +166,14 @@ static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDes
                         "cublasLtMatmulDescSetAttribute");
 }
 
-/** bias NULL: there is none. */
+/** Set the bias; NULL: there is none. */
 static tw_status_t set_bias(const products_t *products, way_t *way, const void *bias)
 {
     return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
 }
 
-/** CUBLAS_COMPUTE_32F: factors of fp32 keep all their bits; CUBLAS_COMPUTE_32F_FAST_TF32 would not. */
+/** Make the descriptor. With CUBLAS_COMPUTE_32F, factors of fp32 keep all their bits;
+ *  CUBLAS_COMPUTE_32F_FAST_TF32 would drop some. */
 static tw_status_t cublas_describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
@@ -205,7 +209,7 @@ static tw_status_t cublas_ask(const products_t *products, way_t *way, cublasLtMa
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    /* where a product is split, its parts are added in fp32: d is rounded once */
+    /* if a product is split, its parts are added in fp32, so d is rounded once */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint64_t room = WORKSPACE_BYTES;
     cublasLtMatmulHeuristicResult_t result;
@@ -268,7 +272,8 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
         TW_TRY(cublas_grow(products));
     }
     tw_status_t status = cublas_describe(products, &way);
-    status = status == TW_OK ? set_bias(products, &way, bias) : status; /* its alignment counts */
+    /* before the algorithm is chosen, as its alignment counts */
+    status = status == TW_OK ? set_bias(products, &way, bias) : status;
     status = status == TW_OK ? cublas_choose(products, &way) : status;
     if (status != TW_OK) {
         forget(products, &way);
@@ -279,7 +284,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
     return TW_OK;
 }
 
-/** A model has some tens of forms. */
+/** Find how to do a product, or ask cuBLASLt. A model has some tens of forms. */
 static tw_status_t way_of(products_t *products, const tw_device_product_t *product, way_t **out)
 {
     form_t form;

@@ -1,11 +1,11 @@
-/* Replicas in the device's memory: where they are coded, and what moves them. */
+/* Replicas in the device's memory: encodes, decodes and copies them there. */
 #include "trainer/device/replicas.h"
 
 #include <stdlib.h>
 
 #include "trainer/device/state.h"
 
-/* Of masters that become bf16 at a time. */
+/* Masters that are converted to bf16 at a time. */
 #define WIDE_ELEMS ((size_t)1 << 20)
 
 struct tw_device_replicas {
@@ -15,8 +15,8 @@ struct tw_device_replicas {
     tw_stream_t stream, gathers;
     tw_device_event_t passed;
     tw_quant_delta_stream_t *codec;
-    tw_quant_outcome_t *outcome; /* pinned, of the host */
-    float *wide;                 /* device memory, as all that follows */
+    tw_quant_outcome_t *outcome; /* pinned host memory */
+    float *wide;                 /* device memory, like the pointers that follow */
     size_t wide_elems;
     uint16_t *fresh;
     uint8_t *message;
@@ -41,7 +41,7 @@ static tw_status_t wait_here(tw_device_replicas_t *r)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** What coding works in. */
+/** Allocate the memory that coding works in. */
 static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
 {
     tw_device_replicas_t *r = ctx;
@@ -110,7 +110,8 @@ static tw_status_t replicas_zero(void *ctx, void *at, size_t n_bytes)
     return tw_device_is_well(r->m) ? noted(r, enqueue_zeros(r, at, n_bytes)) : r->m->status;
 }
 
-/** Wherever masters are, they come by one place. */
+/** Convert masters to bf16. Whether they are on the host or the device, they are copied to one buffer
+ *  first. */
 static tw_status_t enqueue_narrow(tw_device_replicas_t *r, const float *from, uint16_t *to, size_t n)
 {
     const tw_device_kernels_t *kernels = r->m->device->kernels;
@@ -131,7 +132,7 @@ static tw_status_t replicas_narrow(void *ctx, const float *from, uint16_t *to, s
 static tw_status_t wait(void *ctx)
 {
     tw_device_replicas_t *r = ctx;
-    tw_status_t status = wait_here(r); /* after an error, too: the caller frees what is copied */
+    tw_status_t status = wait_here(r); /* wait after an error, too: the caller frees the copies' memory */
     return tw_device_is_well(r->m) ? noted(r, status) : r->m->status;
 }
 
@@ -145,7 +146,7 @@ static tw_quant_stream_args_t args_of(const tw_device_replicas_t *r)
                                     .host = r->outcome};
 }
 
-/** How long the message is, is known when it is there. */
+/** Encode, and wait: the message's length is known only at the end. */
 static tw_status_t encode_now(tw_device_replicas_t *r, const tw_quant_delta_segment_t *segments,
                               size_t n_segments, void *dst, size_t *bytes)
 {
@@ -162,7 +163,7 @@ static tw_status_t replicas_encode(void *ctx, const tw_quant_delta_segment_t *se
                                    void *dst, size_t dst_bytes, size_t *bytes)
 {
     tw_device_replicas_t *r = ctx;
-    (void)dst_bytes; /* the bound, which no message exceeds */
+    (void)dst_bytes; /* it is the bound, which no message exceeds */
     return tw_device_is_well(r->m) ? noted(r, encode_now(r, segments, n_segments, dst, bytes)) : r->m->status;
 }
 
@@ -177,7 +178,7 @@ static tw_status_t decode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
     return wait_here(r);
 }
 
-/** A message that does not fit is no error of the device's. */
+/** Decode a message. One that does not fit the replicas is no error of the device. */
 static tw_status_t replicas_decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
                                    const void *src, size_t src_bytes)
 {
@@ -237,7 +238,7 @@ void tw_device_replicas_destroy(tw_device_replicas_t *r)
     }
     tw_device_t *device = r->m->device;
     (void)device->use(device);
-    if (r->passed) { /* else nothing was begun */
+    if (r->passed) { /* otherwise nothing was begun */
         (void)wait_here(r);
         device->event_destroy(device, r->passed);
     }

@@ -17,44 +17,44 @@
 
 TW_C_BEGIN
 
-/** Tensors of a unit begin at multiples of so many elements. */
+/** Tensors of a unit begin at multiples of this many elements. */
 #define TW_DEVICE_ALIGN_ELEMS ((size_t)128)
 
-/** Of logits that are made at a time: every chunk of rows reads and writes the gradient of the output
- *  layer's weight, so few are best. */
+/** Bytes of logits that are made at a time. Every chunk of rows reads and writes the gradient of the output
+ *  layer's weight, so few chunks are best. */
 #define TW_DEVICE_LOGITS_BYTES ((size_t)256 << 20)
 
 /** Weights or activations on the device, of the model's type: bf16 or fp32. tw_device_at counts in them. */
 typedef struct tw_values tw_values_t;
 
-/** Where a unit's tensors lie in a place for it. */
+/** Where a unit's tensors lie in its slot. */
 typedef struct tw_device_layout {
     size_t *offsets; /* [n_tensors] elements */
-    size_t n_elems;  /* with what lies between tensors */
+    size_t n_elems;  /* elements of all, gaps between tensors included */
 } tw_device_layout_t;
 
-/** A place for a unit: the root's, or one of two that blocks take in turn. */
+/** A slot for a unit: the root's, or one of two that blocks use in turn. */
 typedef struct tw_device_slot {
     tw_values_t *weights;
     float *grads;
-    uint16_t *rounded;             /* grads as bf16, where they come so; else NULL */
-    void *staged;                  /* pinned, in host memory: what comes */
-    tw_device_event_t ready, used; /* weights are in; nobody reads them any more */
+    uint16_t *rounded;             /* grads as bf16, if the caller wants them so; else NULL */
+    void *staged;                  /* pinned host memory, where gradients arrive */
+    tw_device_event_t ready, used; /* ready: weights have come; used: nobody reads them any more */
     tw_device_event_t computed, out;
-    size_t unit;    /* whose gradients are computed here, or on their way */
-    float **wanted; /* [most tensors of a unit] where they are added to, or rounded are written to; NULL: they
-                     * are not wanted */
+    size_t unit; /* unit whose gradients are computed here, or on their way out */
+    /* [most tensors of a unit] where gradients are added to, or, rounded, written to; NULL: not wanted */
+    float **wanted;
     int is_on_way;
 } tw_device_slot_t;
 enum { TW_DEVICE_SLOTS = 3 };
 
-/** What a block's backward pass needs of its forward pass besides x; norms, turns and what comes between
+/** What a block's backward pass needs of its forward pass besides x; norms, rotations and what comes between
  *  products are computed again. */
 typedef struct tw_device_saved {
-    tw_values_t *qkv;                         /* (N,Q): with biases, before norms and turns */
+    tw_values_t *qkv;                         /* (N,Q): with biases, before norms and rotation */
     tw_values_t *attended;                    /* (N,HD) */
     tw_values_t *middle;                      /* (N,C): x after attention */
-    tw_values_t *hidden;                      /* (N,F): before GELU; gate */
+    tw_values_t *hidden;                      /* (N,F): before GELU; in Llama, the gate */
     tw_values_t *up;                          /* (N,F): Llama */
     float *lse;                               /* (B,H,T): logarithms of the softmax's sums */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* (N); means: GPT-2 */
@@ -62,18 +62,18 @@ typedef struct tw_device_saved {
 
 typedef struct tw_device_scratch {
     void *memory;                   /* one buffer; the others point into it */
-    void *saved;                    /* what a block would save, where nobody wants it */
+    void *saved;                    /* what a block saves, if the caller does not want it */
     tw_values_t *norm, *d_norm;     /* (N,C) */
     tw_values_t *d_attended;        /* (N,HD) */
-    tw_values_t *qkv, *d_qkv;       /* (N,Q): normed and turned, Llama; gradients */
-    tw_values_t *hidden, *d_hidden; /* (N,F): what the last product gets; the gradient by it, then by up */
+    tw_values_t *qkv, *d_qkv;       /* (N,Q): q and k normed and rotated (Llama); gradients */
+    tw_values_t *hidden, *d_hidden; /* (N,F): input of the last product; the gradient by it, then by up */
     tw_values_t *d_gate;            /* (N,F): Llama */
     float *mean, *rstd;             /* (N): of the last norm */
     tw_values_t *logits;            /* (logit_rows,V), rows logit_stride apart */
     size_t logit_rows, logit_stride;
     float *max, *sum, *target; /* (N): see loss.h */
     double *losses;            /* (B) */
-    int32_t *tokens;           /* (N): or targets */
+    int32_t *tokens;           /* (N): tokens or targets */
     int32_t *starts;           /* (N): where tokens' documents begin */
     float *cosines, *sines;    /* (T,D/2): Llama */
     float *workspace;          /* memory that kernels work in */
@@ -89,26 +89,26 @@ typedef struct tw_device_sizes {
 } tw_device_sizes_t;
 
 typedef struct tw_device_model {
-    tw_model_t model; /* first: a tw_model_t is a tw_device_model_t; its tables are the host's */
+    tw_model_t model; /* it is first, so that a tw_model_t * is one of these; its tables are the host's */
     tw_model_t *host; /* the model of the same config on this processor */
     tw_device_t *device;
     tw_type_t type; /* of weights and activations: bf16 or fp32 */
     tw_stream_t compute, in, out;
-    tw_device_event_t copied; /* of tw_model_copy, tokens and losses */
+    tw_device_event_t copied; /* event of tw_model_copy, tokens and losses */
     tw_device_layout_t root, block;
     tw_device_slot_t slots[TW_DEVICE_SLOTS];
     tw_device_scratch_t scratch;
     double *losses;      /* pinned (B) */
-    size_t logits_elems; /* that are made at a time */
+    size_t logits_elems; /* logits that are made at a time */
     int rounds_gradients;
-    tw_status_t status; /* of the first call that failed */
+    tw_status_t status; /* error of the first call that failed */
 } tw_device_model_t;
 
 /* ---- memory.c */
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
 tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved);
-/** Returns the bytes of the scratch buffer alone. */
+/** Return the bytes of the scratch buffer alone. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
 /** Returns arguments of attention for the heads in qkv. */
@@ -127,25 +127,25 @@ tw_status_t tw_device_slots_init(tw_device_model_t *m);
 void tw_device_slots_cleanup(tw_device_model_t *m);
 /** Begin to copy a unit's weights in; computing that is enqueued from now on waits for them. */
 tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights);
-/** All that reads them is enqueued: wait until they are in. */
+/** Wait until a unit's weights have come; call it once all that reads them is enqueued. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
-/** Sets a unit's gradients to zero; grads: as in model.h. */
+/** Set a unit's gradients to zero; `grads` as in model.h. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
-/** Between begin and end; NULL: it is not wanted. */
+/** Return a gradient, between begin and end; NULL if it is not wanted. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
-/** They are computed once what is enqueued is: copy them out. */
+/** Copy a unit's gradients out, behind what is enqueued, which computes them. */
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
-/** Add all that are on their way to where they are wanted. */
+/** Add all gradients that are on their way to where they are wanted. */
 tw_status_t tw_device_grads_collect(tw_device_model_t *m);
-/** Likewise for those of one unit. */
+/** Do the same for those of one unit. */
 tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
 /** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
 typedef struct tw_device_layer {
     const tw_values_t *weight, *bias; /* bias NULL: none */
-    float *d_weight, *d_bias;         /* backwards; d_weight NULL: not wanted */
+    float *d_weight, *d_bias;         /* for the backward pass; d_weight NULL: not wanted */
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;
@@ -154,23 +154,23 @@ tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *
 /** Computes y = x w + bias + c; c is like y, and may be y; NULL: none. */
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y);
-/** Gradients of weight and bias are added to; dx (N,in) = dy w', or += */
+/** Add to the gradients of weight and bias, and compute dx (N,in) = dy w', or +=. */
 tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                      const tw_values_t *x, const tw_values_t *dy, int accumulate,
                                      tw_values_t *dx);
 /** gamma and beta of rows (N,C); beta NULL: root-mean-square norm. */
 typedef struct tw_device_norm {
     const tw_values_t *gamma, *beta;
-    float *d_gamma, *d_beta; /* backwards */
+    float *d_gamma, *d_beta; /* for the backward pass */
     float *mean, *rstd;
 } tw_device_norm_t;
 tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                    tw_values_t *y);
-/** d += the gradient by x, or = where accumulate is 0. */
+/** Compute d += the gradient by x, or d = it if accumulate is 0. */
 tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                     const tw_values_t *dy, int accumulate, tw_values_t *d);
-/** q and k of qk (N,Q), v of v (N,Q): Q, K and V lie side by side in a row, heads one after the other in
- *  each. */
+/** q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie side by side, heads one after the
+ *  other in each. */
 tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
                                         const tw_values_t *v, const tw_device_saved_t *saved);
 tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
@@ -216,12 +216,12 @@ static inline int tw_device_is_well(const tw_device_model_t *m)
 }
 
 /* ---- wait.c */
-/** Until all that was enqueued on the stream is done. */
+/** Wait until all that was enqueued on the stream is done. */
 tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream);
-/** Copies of a call that failed half-way may be under way on the other streams. */
+/** Wait for all streams: copies of a call that failed half-way may be under way on any. */
 tw_status_t tw_device_wait_for_all(tw_device_model_t *m);
-/** What a call came to. The first error ends all; what is on its way from the caller's weights is
- *  waited for, which may go when the call is over. */
+/** Note a call's status. The first error ends all calls; then copies from the caller's weights are waited
+ *  for, as the caller may free those after the call. */
 void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
 TW_C_END

@@ -1,6 +1,6 @@
-/** Private to trainer/device: what a model asks of a GPU, as tables of operations: memory, streams and copies
- *  here, kernels (cuda.h) and products (products.h). All decisions are made in code that also runs in tests
- *  on a machine without a GPU. Every operation logs its own errors. */
+/** Private to trainer/device: what a model needs of a GPU, as tables of operations: memory, streams and
+ *  copies here, kernels (cuda.h) and products (products.h). Code that makes decisions calls only these, so
+ *  tests run it without a GPU. Every operation logs its own errors. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -50,9 +50,10 @@ typedef struct tw_device tw_device_t;
 struct tw_device {
     const tw_device_kernels_t *kernels;
     tw_device_products_t *products;
-    /** This thread's calls are for this GPU from now on. */
+    /** Make this the GPU of the thread's calls from now on. */
     tw_status_t (*use)(tw_device_t *device);
-    /** Memory of the device, aligned to 256 bytes; pinned: of the host, which copies are fast with. */
+    /** Allocate device memory, aligned to 256 bytes; pinned 1: host memory, from and to which copies are
+     *  fast. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
     /** Pin existing host memory (whole pages), until unpin. 0: it was not pinned; callers may ignore that. */
@@ -64,16 +65,17 @@ struct tw_device {
     tw_status_t (*event_create)(tw_device_t *device, tw_device_event_t *out);
     void (*event_destroy)(tw_device_t *device, tw_device_event_t event);
     tw_status_t (*event_record)(tw_device_t *device, tw_device_event_t event, tw_stream_t stream);
-    /** The host waits; errors of what was enqueued show here. */
+    /** Let the host wait; errors of what was enqueued show here. */
     tw_status_t (*event_wait)(tw_device_t *device, tw_device_event_t event);
-    /** Between any two memories; those of the host stay as they are until the stream has passed. */
+    /** Copy between any two memories; host memory must not change until the stream has got there. */
     tw_status_t (*copy)(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
-    /** A kernel or a product has failed, and has logged it: what fails after it is not logged. */
+    /** Note that a kernel or a product has failed, and logged it: later failures are not logged. */
     void (*note_failure)(tw_device_t *device);
-    /** The codec of lossless changes in the device's memory. */
+    /** Make the codec of lossless changes in device memory. */
     tw_status_t (*delta_create)(tw_device_t *device, tw_quant_delta_stream_t **out);
-    /** A communicator of some of the parent's ranks for tensors there, as of tw_coll_group_create_for. */
+    /** Make a communicator of some of the parent's ranks for tensors in device memory, as
+     *  tw_coll_group_create_for does. */
     tw_status_t (*group)(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
                          tw_coll_t **out);
     void (*destroy)(tw_device_t *device);

@@ -1,4 +1,4 @@
-/* Weights in, gradients out. */
+/* Copies a unit's weights in, and its gradients out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_l
     return TW_OK;
 }
 
-/** All blocks are alike. */
+/** Make the layouts of the root and of a block: all blocks are alike. */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m)
 {
     TW_TRY(layout_init(m->host, TW_MODEL_ROOT, &m->root));
@@ -57,7 +57,7 @@ size_t tw_device_slots_bytes(const tw_device_model_t *m)
     return tw_size_mul(all_elems(m), tw_type_bytes(m->type) + sizeof(float) + rounded);
 }
 
-/** Of a gradient as it comes. */
+/** Return the bytes of a gradient as it is copied out. */
 static size_t grad_bytes(const tw_device_model_t *m)
 {
     return m->rounds_gradients ? sizeof(uint16_t) : sizeof(float);
@@ -173,13 +173,13 @@ static void want(tw_device_model_t *m, tw_device_slot_t *slot, size_t unit, floa
     }
 }
 
-/* Elements of tensors side by side whose gradients are wanted. */
+/* Elements of adjacent tensors whose gradients are wanted. */
 typedef struct run {
     size_t first, n;
     size_t tensor; /* the tensor behind them */
 } run_t;
 
-/** Returns the next run from `tensor` on; n 0: there is none. */
+/** Return the next run from `tensor` on; its n is 0 if there is none. */
 static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, size_t tensor)
 {
     const tw_device_layout_t *layout = layout_of(m, slot->unit);
@@ -195,11 +195,11 @@ static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, 
     return run;
 }
 
-/* Elements that are worth a thread's while, and of a cache line. */
+/* LEAST: elements that are worth a thread; STEP: elements that a thread's range is a multiple of. */
 #define LEAST ((size_t)1 << 15)
 #define STEP 64
 
-/* To where they are wanted: fp32, or rounded ones. */
+/* Gradients that have arrived, and where they are added (fp32) or written (rounded). */
 typedef struct arrival {
     float *to;
     const void *from;
@@ -256,7 +256,7 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit)
     return slot->unit == unit ? collect(m, slot) : TW_OK;
 }
 
-/** What left from here before has arrived: its copy was waited for. */
+/** The slot may be reused: collect() has waited for the copy of its former gradients. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads)
 {
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];

@@ -1,10 +1,11 @@
-/* When to stop: a norm that is zero or not finite, a loss that jumps. When to say that replicas lag. */
+/* Decides when to stop: at a norm that is zero or not finite, at a loss that jumps. Reports replicas that
+ * lag. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "trainer/engine/calls.h"
 
-/* Of the moving mean: about the last 20 steps. */
+/* Weight of a step in the moving mean: about the last 20 steps count. */
 #define RECENT_SHARE 0.05
 
 /* ---- where it began ------------------------------------------------------------------------------------ */
@@ -14,7 +15,7 @@ static int is_vector(const tw_engine_t *engine, size_t tensor)
     return engine->tensors[tensor].n_dims < 2;
 }
 
-/* The root has embeddings, the last norm, and after it an output layer if that has weights of its own. */
+/* Layers of the root: embeddings, the last norm, and an output layer if that has weights of its own. */
 typedef enum root_layer { OUTPUT, NORM, EMBEDDINGS } root_layer_t;
 
 static root_layer_t root_layer_of(const tw_engine_t *engine, size_t tensor)
@@ -37,9 +38,9 @@ static size_t add_root_layer(const tw_engine_t *engine, root_layer_t layer, size
     return n;
 }
 
-/** The tensors in the order in which backward comes to them, into order [n_tensors]: the root's output layer
- *  and norm, the blocks from the last one's last tensor on, the embeddings. What is not finite spreads that
- *  way. */
+/** Write the tensors to order [n_tensors] as backward comes to them: the root's output layer and norm, the
+ *  blocks from the last one's last tensor on, the embeddings. Values that are not finite spread in this
+ *  order. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
@@ -71,8 +72,9 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     return norm.n_nonfinite == 0;
 }
 
-/** Of this rank's shards: weights first (0 .. n_tensors - 1), as what is wrong with them is wrong everywhere,
- *  then gradients as they come (n_tensors + place in the order); UINT64_MAX: all are finite. */
+/** Find the first tensor of this rank's shards that is not finite: among weights (0 .. n_tensors - 1), as
+ *  they spoil all gradients, then among gradients (n_tensors + place in the order); UINT64_MAX: all are
+ *  finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -88,7 +90,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/** Returns the lowest rank that has the first one of all. */
+/** Return the lowest rank that has the first one of all. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;
@@ -98,7 +100,7 @@ static size_t first_of(const uint64_t *all, int world)
     return first;
 }
 
-/** A weight is what cannot be passed over. */
+/** Log which tensor is not finite: as an error if it is a weight, as such a step cannot be skipped. */
 static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t *order)
 {
     int is_weight = own < engine->n_tensors, stops = engine->options->bad_step == TW_TRAIN_BAD_STOP;
@@ -113,8 +115,8 @@ static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t 
     }
 }
 
-/** Collective: all ranks know that a gradient is not finite. One of them says where that began. Is it in the
- *  weights? */
+/** Find where values that are not finite began, and let one rank log it; *is_weight is 1 if in the weights.
+ *  Collective: all ranks know that a gradient is not finite. */
 static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));
@@ -143,7 +145,7 @@ static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 
 #define WHY_BYTES 160
 
-/** Why a step is bad, into why [WHY_BYTES]; all ranks find the same. 0: it is not. */
+/** Return 1 if a step is bad, with the reason in why [WHY_BYTES]; all ranks find the same. */
 static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *report, double norm, char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -173,7 +175,7 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
     return 1;
 }
 
-/** What all ranks see is said by the first. */
+/** Stop all ranks; rank 0 alone logs why. */
 static tw_status_t stop(const tw_engine_t *engine, const char *why)
 {
     if (engine->rank == 0) {
@@ -182,7 +184,7 @@ static tw_status_t stop(const tw_engine_t *engine, const char *why)
     return TW_ERR_MISMATCH;
 }
 
-/** Of weights that are not finite nothing comes any more, whatever is skipped. */
+/** Skip a bad step, or stop if there were too many. */
 static tw_status_t pass_over(tw_engine_t *engine, const char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -203,7 +205,7 @@ static tw_status_t pass_over(tw_engine_t *engine, const char *why)
 static tw_status_t alarm_judge(tw_engine_t *engine, const tw_engine_report_t *report, const char *why)
 {
     int is_weight = 0, is_nonfinite = report->norm.n_nonfinite > 0;
-    TW_TRY(is_nonfinite ? tw_near_store(engine) : TW_OK); /* the masters are looked at */
+    TW_TRY(is_nonfinite ? tw_near_store(engine) : TW_OK); /* the masters are checked in host memory */
     TW_TRY(is_nonfinite ? name_nonfinite(engine, &is_weight) : TW_OK);
     if (engine->options->bad_step != TW_TRAIN_BAD_STOP && !is_weight) {
         return pass_over(engine, why);
@@ -211,8 +213,8 @@ static tw_status_t alarm_judge(tw_engine_t *engine, const tw_engine_report_t *re
     return is_nonfinite ? TW_ERR_MISMATCH : stop(engine, why);
 }
 
-/** Blocks of this rank that the last deltas have left behind: said when it begins, and then as often as steps
- *  are printed. */
+/** Report how many of this rank's blocks lag after the last deltas: when that begins, and then as often as
+ *  steps are printed. */
 static void report_lag(tw_engine_t *engine)
 {
     tw_hpz_counters_t counters;

@@ -1,19 +1,15 @@
-/** What the engine's files offer each other. Private to engine.
+/** Functions that the engine's files offer each other. Private to engine.
  *
- *  create.c     from parameters to an engine and back      memory.c    its memory, counted
- *  partition.c  what of a unit is on this rank             walk.c      units gathered ahead of need
- *  reduce.c     gradients reduced behind backward          norm.c      their norm
- *  operation.c  posting, waiting, planned bytes            exchange.c  what ranks tell each other of a step
- *  update.c     AdamW, and the weights after it            sync.c      replicas that follow the masters
- *  step.c       a training step                            validate.c  a validation; are replicas equal?
- *  totals.c     what has been sent, planned, waited for    alarm.c     when to stop
- *  device.c     where memory lies, and what fits           inputs.c    layers' inputs, kept until backward
- *  groups.c     tensors that are trained otherwise         sample.c    text, sampled
- *  processor.c  processor time                             outliers.c  losses and norms out of the common
- *  resident.c   what the process holds                     muon.c      matrices made orthogonal
- *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
- *  choices.c    what options mean for a step               near.c      the optimizer on a model's device
- *  loss.c       what lossy codes lose */
+ *  create.c makes and destroys an engine memory.c its memory, counted partition.c what of a unit is on this
+ *  rank walk.c units gathered ahead of need reduce.c gradients reduced behind backward norm.c their norm
+ *  operation.c posting, waiting, planned bytes exchange.c what ranks tell each other of a step update.c
+ *  AdamW, and the weights after it sync.c replicas that follow the masters step.c a training step validate.c
+ *  a validation; are replicas equal? totals.c what has been sent, planned, waited for alarm.c when to stop
+ *  device.c where memory lies, and what fits inputs.c layers' inputs, kept until backward groups.c tensors
+ *  that are trained otherwise sample.c text, sampled processor.c processor time outliers.c losses and norms
+ *  out of the common resident.c what the process holds muon.c matrices made orthogonal threads.c what is
+ *  computed by elements planned.c an engine's memory, without making it choices.c what options mean for a
+ *  step near.c the optimizer on a model's device loss.c what lossy codes lose */
 #pragma once
 
 #include "trainer/engine/state.h"
