@@ -1,5 +1,5 @@
-/* What options mean for a step: how much goes at a time, what is encoded, what comes after what. An engine
- * asks it here, and so does who plans one. */
+/* Decides what options mean for a step: how much goes at a time, what is encoded, in which order. Engines ask
+ * it, and so does the planner. */
 #include "trainer/engine/engine.h"
 
 /* ---- the order ----------------------------------------------------------------------------------------- */

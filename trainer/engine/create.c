@@ -1,4 +1,4 @@
-/* From parameters to an engine, and back. */
+/* Makes and destroys an engine. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void *take_near_changes(void *ctx, size_t n_bytes)
                                 "changes of replicas (thinwire.replicas is device)");
 }
 
-/** Places the replicas on the model's device. */
+/** Place the replicas on the model's device. */
 static tw_status_t place_near(tw_engine_t *engine, tw_hpz_params_t *params)
 {
     const tw_device_replicas_params_t near = {
@@ -86,7 +86,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
 
 /* ---- what moves ---------------------------------------------------------------------------------------- */
 
-/** hpz makes a segment for each rank and tensor at most. */
+/** Return the most segments of an operation: hpz makes at most one for each rank and tensor. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     return unit->n_tensors * (size_t)engine->world;
@@ -100,7 +100,8 @@ static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t
                        : TW_ERR_NO_MEMORY;
 }
 
-/** Where replicas are near, units are gathered there; with a delta nowhere else. */
+/** Allocate a slot for gathered units. If replicas are on the model's device, units are gathered there; with
+ *  a delta, nowhere else. */
 static tw_status_t gather_slot(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit)
 {
     static const char what[] = "gathered weights";
@@ -145,7 +146,8 @@ static tw_status_t gather_slots(tw_engine_t *engine)
     return status;
 }
 
-/** What does not fit in a slice takes turns with the blocks, slice by slice. */
+/** Allocate the slots that gradients are reduced from. A root that does not fit in a slice uses the blocks'
+ *  slots, slice by slice. */
 static tw_status_t reduce_slots(tw_engine_t *engine)
 {
     size_t most = tw_reduce_slice_elems(engine), root = engine->units[TW_MODEL_ROOT].n_elems,
@@ -200,7 +202,7 @@ static tw_status_t moving(tw_engine_t *engine)
 
 /* ---- what is computed with ----------------------------------------------------------------------------- */
 
-/** Takes the memory for what layers save. Where they are computed again, they share one place. */
+/** Allocate what layers save for backward. Layers that are recomputed share one place. */
 static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
 {
     engine->saved = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, engine->n_layer, sizeof(*engine->saved),
@@ -217,7 +219,8 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
     return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/** What it takes by itself: on a device, and in host memory for what comes from there. */
+/** Count the memory that the model allocates itself: scratch, and, if it is on a device, host memory for what
+ *  comes from there. */
 static void count_model(tw_engine_t *engine, const tw_model_sizes_t *sizes)
 {
     int is_on_device = tw_model_is_on_device(engine->model);
@@ -342,7 +345,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     return TW_OK;
 }
 
-/** After a failure the walk may have been left in the middle. */
+/** Wait for the gathers of a walk that a failure may have interrupted. */
 static void give_up_walk(tw_engine_t *engine)
 {
     tw_engine_wait(engine, &engine->root_slot.ops);
@@ -357,7 +360,7 @@ void tw_engine_cleanup(tw_engine_t *engine)
 {
     tw_update_cleanup(engine);
     tw_near_cleanup(engine);
-    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas */
+    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas is freed */
     tw_device_replicas_destroy(engine->replicas);
     tw_engine_free_all(engine);
 }
@@ -368,7 +371,7 @@ void tw_engine_destroy(tw_engine_t *engine)
         return;
     }
     if (engine->units) {
-        give_up_walk(engine); /* what is in flight reads and writes memory that goes now */
+        give_up_walk(engine); /* operations in flight use memory that is freed below */
     }
     tw_engine_cleanup(engine);
     free(engine);

@@ -1,7 +1,7 @@
-/* Where each holding of memory lies, and whether the device holds what is to lie there. On CPUs the device
- * is a count: of all memory but what is offloaded to host memory or to files. With a model on a device it
- * holds what the model computes in, activations, the optimizer's state and gradients; and, if they are placed
- * there, replicas and what is gathered from them. */
+/* Decides where each holding of memory lies, and checks that the device has room for its own. On CPUs the
+ * device is only a count: all memory that is not offloaded to host memory or files. A real device has what
+ * the model computes in, activations, the optimizer's state and gradients; and, if they are placed there,
+ * replicas and what is gathered from them. */
 #include "trainer/engine/calls.h"
 
 static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
@@ -10,8 +10,9 @@ static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
     [TW_ENGINE_SCRATCH] = "scratch"};
 
-/** A model on a device takes weights from host memory, and gives gradients back there. The optimizer's state
- *  stays on the device, unless it is offloaded, or Muon's: momenta travel from host memory. */
+/** Keep in host memory what a model on a device takes from there and gives back: weights and gradients. The
+ *  optimizer's state stays on the device, unless it is offloaded or Muon's: momenta are sent from host
+ *  memory. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
     static const tw_engine_holding_t holdings[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
@@ -44,7 +45,7 @@ int tw_engine_gradients_lag(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
-/** Returns the device bytes of one holding. */
+/** Return the device bytes of one holding. */
 static size_t bytes_there(const tw_engine_t *engine, int holding)
 {
     const tw_engine_home_t *home = &engine->homes[holding];
@@ -69,8 +70,8 @@ int tw_engine_is_full(const tw_engine_t *engine)
     return room > 0 && tw_engine_device_bytes(engine) > room;
 }
 
-/** "optimizer 14", "weights 2 in host memory", "optimizer 14 and 12 in host memory": a GPU's has a place
- *  there for checkpoints. */
+/** Print "optimizer 14", "weights 2 in host memory", or "optimizer 14 and 12 in host memory", as a GPU's
+ *  optimizer has room there for checkpoints. */
 static int print_holding(const tw_engine_t *engine, int holding, char *text, size_t n)
 {
     const tw_engine_home_t *home = &engine->homes[holding];

@@ -1,4 +1,4 @@
-/* What the ranks tell each other of a step: the parts of the norm, their losses, and what they have sent and
+/* Exchanges what ranks know of a step: their parts of the norm, their losses, and what they have sent and
  * hold. */
 #include "trainer/engine/calls.h"
 

@@ -1,6 +1,6 @@
-/* Tensors that are trained otherwise than the rest. What is frozen has no gradient that travels, no moments,
- * and no new weights to be gathered; the others' operations are the same as without it. In stage 3 without a
- * delta every rank keeps it whole, gathered once. */
+/* Tensors that are trained unlike the rest. A frozen tensor has no gradient to be sent, no moments, and no
+ * new weights to be gathered; operations on the others are the same as without it. In stage 3 without a delta
+ * every rank keeps it whole, gathered once. */
 #include <string.h>
 
 #include "trainer/engine/calls.h"
@@ -36,7 +36,8 @@ tw_quant_adamw_t tw_groups_adamw(const tw_engine_t *engine, size_t tensor, doubl
 
 size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
 {
-    tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments; /* hpz's, until it is asked again */
+    /* hpz's array, valid until its next call */
+    tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
     size_t n = 0;
     for (size_t i = 0; i < args->n_segments && engine->n_frozen > 0; i++) {
         if (!engine->groups[segments[i].tensor].is_frozen) {
@@ -47,7 +48,7 @@ size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
     return args->n_segments;
 }
 
-/** Leave the others' out. */
+/** Keep only segments of frozen tensors; return how many there are. */
 static size_t leave_frozen(const tw_engine_t *engine, tw_coll_args_t *args)
 {
     tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
@@ -84,8 +85,7 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Gathers a unit through the places that training gathers to; plain, whatever codec training's weights
- *  have. */
+/** Gather a unit into the slots that training gathers to; plain, whatever codec weights have in training. */
 static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -1,11 +1,11 @@
-/* Layers' inputs, which backward needs again. On the device they stay where they were computed. Elsewhere, in
- * host memory or in a file, they are copied there, and back when backward comes to them; the device then has
- * three places: two that forward takes in turn, and one for an input that is back.
+/* Keeps layers' inputs, which backward needs again. If they are kept on the device, they stay where they were
+ * computed. If they are kept in host memory or a file, they are copied there, and back when backward comes to
+ * them; the device then has three buffers: two that forward uses in turn, and one for an input that is copied
+ * back.
  *
- *  x[unit]  output of a unit, input of the next; the last one's is never kept, its gradient takes its
- *           place.
+ *  x[unit] output of a unit, input of the next; the last one's is never kept, its gradient overwrites it.
  *
- * What goes wrong with a copy the model says later, in tw_model_finish. */
+ * Errors of copies show later, in tw_model_finish. */
 #include "trainer/engine/calls.h"
 
 static int are_away(const tw_engine_t *engine)
@@ -20,7 +20,7 @@ static size_t x_bytes(const tw_engine_t *engine)
            sizeof(float);
 }
 
-/** The first [n_layer] of x, as one run of memory. */
+/** Allocate x[0 .. n_layer - 1] as one run of memory. */
 static tw_status_t take_inputs(tw_engine_t *engine, size_t x_elems)
 {
     size_t n = tw_size_mul(engine->n_layer, x_elems);

@@ -1,17 +1,18 @@
-/* What lossy codes make of gradients and weights: measured on this rank's, now and then, so that a figure
- * says what a loss curve would not. */
+/* Measures what lossy codecs do to gradients and weights, on a sample of this rank's, so that a figure shows
+ * what a loss curve would not. */
 #include "quant/loss.h"
 
 #include "trainer/engine/calls.h"
 
-/* A 64th of the elements in every 16th step: a thousandth of what encoding all of them takes. */
+/* A 64th of the elements is measured in every 16th step: a thousandth of the time to encode all of them. */
 #define EVERY_STEPS 16
 #define SHARE 64
-/* More of a tensor's gradients at 0 than this are not what rounding does to values of one size: 15 to 20 % of
- * those in 4 bits. */
+/* Warn if more than this share of a tensor's gradients becomes 0. For values of similar size, rounding to 4
+ * bits makes 15 to 20 % of them 0. */
 #define MOST_VANISHED 0.5
 #define LEAST_VALUES 1024
-#define MOST_TIMES 4 /* one after the other: at first some gradients are small for a while */
+/* warn after this many measurements in a row: at first some gradients are small for a while */
+#define MOST_TIMES 4
 
 tw_status_t tw_loss_init(tw_engine_t *engine)
 {
@@ -25,7 +26,7 @@ static int is_due(const tw_engine_t *engine)
     return engine->steps_done % EVERY_STEPS == 0;
 }
 
-/** NULL: the codec loses nothing, or memory is short (logged). */
+/** Make a sampler; NULL if the codec loses nothing, or memory is short (logged). */
 static tw_quant_sampler_t *loss_create(const tw_quant_codec_t *codec)
 {
     tw_quant_sampler_t *sampler = NULL;
@@ -46,7 +47,7 @@ void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
     loss_add(&sum->weights, &more->weights);
 }
 
-/** Once in a run, of the first tensor that is found. */
+/** Warn once in a run, of the first tensor that is found. */
 static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss)
 {
     double vanished = tw_quant_loss_vanished(loss);
@@ -76,7 +77,7 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
         if (!segment->unquantized &&
             tw_quant_loss_add(sampler, args->type, &values, segment->n_elems / SHARE, &loss) == TW_OK) {
             loss_add(&engine->losses.gradients, &loss);
-            if (segment->first_elem == 0) { /* a tensor's first slice: once a step */
+            if (segment->first_elem == 0) { /* at a tensor's first slice, so once a step */
                 warn(engine, segment->tensor, &loss);
             }
         }

@@ -1,6 +1,6 @@
-/* The engine's memory: counted, and freed all at once. What is offloaded to a file is mapped: the system
- * reads ahead where it is told that something will be needed, and writes behind; what is not in use takes no
- * memory that anyone else could want. */
+/* Allocates the engine's memory, counts it, and frees it all at once. What is offloaded to a file is mapped:
+ * the system reads ahead what it is told will be needed, and writes behind; what is not in use gives way if
+ * others need memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -11,10 +11,10 @@
 
 #include "trainer/engine/calls.h"
 
-/* No list of the engine's is as long. */
+/* An allocation of this size or more is a tensor: no list of the engine's is as long. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-/** Makes room for n more entries. */
+/** Make room for n more entries. */
 static tw_status_t memory_grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
@@ -47,12 +47,12 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 
 /* ---- planned ------------------------------------------------------------------------------------------- */
 
-/* Shorter lists are not worth a page. */
+/* Lists shorter than this are not worth pages of their own. */
 #define LEAST_SPACE ((size_t)1 << 16)
-/* Where there is no memory. */
+/* An address where there is no memory. */
 #define NOWHERE ((void *)(uintptr_t)4096)
 
-/** Zeros, which take memory only where they are written. */
+/** Map zeros, which take memory only where they are written. */
 static void *map_space(tw_engine_t *engine, size_t n_bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -67,7 +67,8 @@ static void *map_space(tw_engine_t *engine, size_t n_bytes)
     return start;
 }
 
-/** Of a planned engine. A tensor that no list is as long as is nowhere: whoever touches it is found out. */
+/** Allocate for a planned engine. Tensors, longer than any list, get an invalid address, so that touching one
+ *  crashes. */
 static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 {
     if (n_bytes >= TENSOR_BYTES) {
@@ -78,7 +79,7 @@ static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 
 /* ---- offloaded ----------------------------------------------------------------------------------------- */
 
-/** A file without a name, of so many bytes, which are there: a full disk shows now, not when a page is
+/** Open a nameless file of n_bytes, all allocated on the disk: a full disk shows now, not when a page is
  *  written. */
 static int open_file(const tw_engine_t *engine, const char *folder, size_t n_bytes)
 {
@@ -136,7 +137,7 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n
 
 /* ---- where the model computes -------------------------------------------------------------------------- */
 
-/** What does not fit is counted, but not taken: the engine will not be made. */
+/** What does not fit is counted, but not allocated: then the engine will not be made. */
 void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes, const char *what)
 {
     static char not_taken;
@@ -158,7 +159,7 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, siz
     return block;
 }
 
-/** What is only counted is not pinned, which would touch it. */
+/** A planned engine's memory is not pinned, which would touch it. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
     int is_counted = engine->is_planned || tw_engine_is_full(engine);
@@ -176,7 +177,7 @@ static void free_list(tw_engine_list_t *list)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/** Advice on anything else would lose what is there. */
+/** Return 1 if the address is in a mapped file; advice on other memory would lose its contents. */
 static int is_mapped(const tw_engine_t *engine, const void *start)
 {
     for (size_t i = 0; i < engine->n_maps; i++) {
@@ -188,13 +189,13 @@ static int is_mapped(const tw_engine_t *engine, const void *start)
     return 0;
 }
 
-/** Advice is for whole pages: those that the run has something in. */
+/** Advise on the pages that the run touches: advice is for whole pages. */
 static void advise(const tw_engine_t *engine, const void *start, size_t n_bytes, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)start / page * page, end = (uintptr_t)start + n_bytes;
     if (n_bytes > 0 && is_mapped(engine, start)) {
-        (void)madvise((void *)first, end - first, advice); /* advice only: without it things are slower */
+        (void)madvise((void *)first, end - first, advice); /* if this fails, things are only slower */
     }
 }
 
@@ -214,7 +215,7 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
     return engine->file_bytes;
 }
 
-/** Give freed memory back to the system. The allocator would keep it where it lies between blocks in use. */
+/** The allocator would keep freed memory that lies between blocks in use. */
 void tw_engine_trim(void)
 {
     (void)malloc_trim(0);
@@ -246,7 +247,7 @@ void tw_engine_free_all(tw_engine_t *engine)
     free_list(&engine->blocks);
 }
 
-/** Returns the bytes that are held now. */
+/** Return the bytes that are held now. */
 static size_t held_bytes(const tw_engine_t *engine)
 {
     return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->coll);

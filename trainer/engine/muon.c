@@ -1,15 +1,15 @@
-/* Muon, for layers' matrices: their momentum is made orthogonal, which needs whole matrices. Each belongs to
- * one rank for that, in turn. From stage 1 on ranks send their pieces of a unit's momenta to the owners, who
- * send the pieces of what they become back; in stage 0 the owners hand them to all. Both ways in bf16: 4
- * bytes a weight, of which (W - 1) / W travel, while matrices of the units before are made orthogonal.
- * Momenta, and what follows, are the same bits in all stages. With a model on a device the owner's matrices
- * are made orthogonal there; momenta stay where they travel from, in host memory. */
+/* Muon, for layers' matrices: their momentum is made orthogonal, which needs whole matrices. Each matrix has
+ * an owner for that, ranks in turn. From stage 1 on ranks send their pieces of a unit's momenta to the
+ * owners, who send back the pieces of the results; in stage 0 the owners send results to all. Both ways use
+ * bf16: 4 bytes a weight, of which (W - 1) / W cross between ranks, while matrices of earlier units are made
+ * orthogonal. Momenta and results have the same bits in all stages. If the model is on a device, the owner's
+ * matrices are made orthogonal there; momenta stay in host memory, where they are sent from. */
 #include <math.h>
 #include <string.h>
 
 #include "trainer/engine/calls.h"
 
-/* What is widened at a time. */
+/* elements that are converted to fp32 at a time */
 enum { CHUNK_ELEMS = 512 };
 
 int tw_muon_has(const tw_engine_t *engine, size_t tensor)
@@ -19,7 +19,7 @@ int tw_muon_has(const tw_engine_t *engine, size_t tensor)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** Give the model's matrices to the ranks in turn. */
+/** Assign the model's matrices to the ranks in turn. */
 static void find_owners(tw_engine_t *engine)
 {
     int next = 0;
@@ -28,12 +28,13 @@ static void find_owners(tw_engine_t *engine)
     }
 }
 
-/* The largest sizes that occur. */
+/* The largest sizes that occur in any unit. */
 typedef struct most {
-    size_t sent;    /* elements of a unit's own pieces that go to matrices' owners */
-    size_t owned;   /* elements of a unit's matrices that this rank owns; stage 0 has them among its own */
+    size_t sent; /* elements of this rank's pieces of a unit that go to matrices' owners */
+    /* elements of a unit's matrices that this rank owns; in stage 0 they are among its pieces */
+    size_t owned;
     size_t scratch; /* floats of host memory for a matrix */
-    size_t near;    /* bytes for a matrix where the model computes */
+    size_t near;    /* bytes for a matrix on the model's device */
 } most_t;
 
 static most_t count_most(const tw_engine_t *engine)
@@ -59,7 +60,7 @@ static most_t count_most(const tw_engine_t *engine)
     return most;
 }
 
-/** What a matrix is made orthogonal in. */
+/** Allocate the scratch in which a matrix is made orthogonal. */
 static tw_status_t take_scratch(tw_engine_t *engine, const most_t *most)
 {
     tw_engine_muon_t *muon = &engine->muon;
@@ -110,14 +111,14 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
 
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
 
-/** Returns a layer's place; the root has no matrices of Muon's. */
+/** Return a layer's place; Muon has no matrices in the root. */
 static tw_engine_muon_place_t *muon_place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t layer = (size_t)(unit - engine->units) - 1;
     return (tw_engine_muon_place_t *)(uintptr_t)&engine->muon.places[layer % TW_ENGINE_MUON_PLACES];
 }
 
-/** Has a unit any? */
+/** Return 1 if a unit has matrices of Muon's. */
 static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     int any = 0;
@@ -128,7 +129,8 @@ static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
     return any;
 }
 
-/** What is sent lies by owner, then tensor; what is owned by sender, then tensor. Stage 0: by tensor. */
+/** Return where a tensor's piece lies in `sent`: ordered by owner, then tensor (`owned`: by sender, then
+ *  tensor); in stage 0, by tensor alone. */
 static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
 {
     const int *owners = engine->muon.owners;
@@ -142,7 +144,7 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
     return muon_place_of(engine, unit)->sent + at;
 }
 
-/** Elements of the owner's matrices that a rank has, of those before `end`. */
+/** Count the elements that a rank has of the owner's matrices, among tensors before `end`. */
 static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, int owner, int rank,
                            size_t end)
 {
@@ -182,7 +184,7 @@ static tw_status_t muon_exchange(tw_engine_t *engine, const tw_engine_unit_t *un
     return muon_post(engine, unit, &args);
 }
 
-/** Sends each matrix from its owner to all ranks, in stage 0. */
+/** Send each matrix from its owner to all ranks, in stage 0. */
 static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t n = 0, world = (size_t)engine->world;
@@ -202,7 +204,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
 
-/** Computes m = mu m + g, and g + mu m, which is made orthogonal. */
+/** Compute m = mu m + g, and g + mu m, which is made orthogonal. */
 static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor,
                          float grad_scale)
 {
@@ -223,7 +225,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
     }
 }
 
-/** A piece of an owned matrix, between where it has come to and its place in the whole. */
+/** Copy the pieces of an owned matrix, from where they arrive to their places in the whole, or back. */
 static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
                         int is_back)
 {
@@ -261,7 +263,7 @@ static tw_status_t muon_orthogonalize(tw_engine_t *engine, const tw_engine_unit_
     return TW_OK;
 }
 
-/** Returns the root of outputs by inputs, at least 1. A weight of GPT-2 is (in,out). */
+/** Return the root of outputs by inputs, at least 1. A weight of GPT-2 is (in,out). */
 static double shape_factor(const tw_engine_t *engine, size_t tensor)
 {
     const size_t *shape = engine->tensors[tensor].shape;

@@ -1,7 +1,8 @@
-/* The optimizer's state where the model computes, on a device, and AdamW there. What a checkpoint takes from
- * the masters and moments in host memory, or leaves there, is copied from the device before, or to it after.
- * Between the two their pages are the system's; with a delta, or where they are the weights, the masters
- * stay, and follow each step; but replicas on the device follow the masters there. */
+/* AdamW, and the optimizer's state, on the model's device. Checkpoints save masters and moments from host
+ * memory, and load them there: before a save they are copied from the device, after a load to it. Otherwise
+ * their pages in host memory are given back to the system. But with a delta, or if the masters are the
+ * weights, masters stay in host memory, too, and are copied in each step; unless replicas are on the device
+ * and follow the masters there. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,13 +16,14 @@ int tw_near_is_wanted(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
 }
 
-/** The replicas follow them, or they are the weights. */
+/** Return 1 if masters are copied from the device in each step: replicas follow them, or they are the
+ *  weights. */
 static int leaves_masters(const tw_engine_t *engine)
 {
     return engine->codecs.has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
-/** Does the host take them in each step? */
+/** Return 1 if they are copied to host memory in each step. */
 static int takes_masters(const tw_engine_t *engine)
 {
     return leaves_masters(engine) && !(engine->codecs.has_delta && engine->has_near_replicas);
@@ -32,8 +34,8 @@ static void *near_take(void *ctx, size_t n_bytes)
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
 }
 
-/** What is copied often: reduced gradients, and what follows a step. A shard in a file is not: pinned, all of
- *  it would be in memory. */
+/** Pin what is copied often: reduced gradients, and what a step makes. A shard in a file is not pinned, as
+ *  all of it would be in memory then. */
 static void pin_news(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
@@ -46,7 +48,8 @@ static void pin_news(tw_engine_t *engine)
     if (engine->codecs.has_delta && takes_masters(engine)) {
         tw_engine_pin(engine, first->master, n_elems * sizeof(*first->master));
     } else if (engine->stage > 0 && !is_in_file &&
-               !engine->codecs.has_delta) { /* in stage 0 it is the whole, which is pinned */
+               /* in stage 0 the shard is the whole unit, which is pinned already */
+               !engine->codecs.has_delta) {
         tw_engine_pin(engine, first->shard, n_elems * tw_type_bytes(engine->weight_type));
     }
 }
@@ -103,7 +106,7 @@ tw_status_t tw_near_load(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** In stage 0 all have the same: one of them leaves it. */
+/** In stage 0 all ranks have the same state, so only rank 0 copies it. */
 tw_status_t tw_near_store(tw_engine_t *engine)
 {
     if (engine->stage == 0 && engine->rank > 0) {
@@ -117,18 +120,18 @@ tw_status_t tw_near_store(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Gives the whole pages of a range back; they are zeros when they are touched again. */
+/** Give the whole pages of a range back to the system; they are zeros when they are touched again. */
 static void near_give_back(void *start, size_t n_bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
               end = ((uintptr_t)start + n_bytes) / page * page;
     if (end > first) {
-        /* Where this fails they stay, which costs memory only. */
+        /* If this fails they stay, which only costs memory. */
         (void)madvise((void *)first, end - first, MADV_DONTNEED);
     }
 }
 
-/** The device's is about to be another. */
+/** Drop the state in host memory, as the device's is about to change. */
 static void forget_state(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];

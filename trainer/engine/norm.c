@@ -4,11 +4,11 @@
 #include <string.h>
 
 #define N_EXPONENTS 256
-/* A bin counts squares below 2^16 (bf16), or below 2^48 (fp32). */
+/* Most values of a run: a bin of 64 bits sums squares below 2^16 (bf16), or below 2^48 (fp32). */
 #define MAX_RUN_BF16 ((size_t)1 << 40)
 #define MAX_RUN_FP32 ((size_t)1 << 15)
 
-/** Adds value * 2^shift to limbs. */
+/** Add value * 2^shift to limbs. */
 static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
 {
     size_t limb = shift / 64;
@@ -20,7 +20,8 @@ static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
     }
 }
 
-/** Two sets of bins: neighbours often have the same exponent, and would wait for each other. */
+/** Sum squares into two sets of bins: neighbours often have the same exponent, and would wait for each
+ *  other. */
 static void count_bf16(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t n_elems)
 {
     for (size_t i = 0; i < n_elems; i++) {

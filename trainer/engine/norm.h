@@ -19,14 +19,14 @@ typedef struct tw_norm {
     uint64_t n_nonfinite; /**< NaN and Inf met; they are not in the sum */
 } tw_norm_t;
 
-/** values: type[n_elems], bf16 or fp32; all that is added to one norm is of one type. */
+/** Add values, type[n_elems], bf16 or fp32; all values of a norm have one type. */
 void tw_norm_add(tw_norm_t *norm, tw_type_t type, const void *values, size_t n_elems);
-/** What such values left in bins, as a GPU does it: [256] sums of the squares of mantissas (integers below
+/** Add values that were summed into bins, as on a GPU: [256] sums of the squares of mantissas (integers below
  *  2^8 in bf16, 2^24 in fp32), one for each exponent, in units of 2^shift, shift <= 32; the last one counts
  *  what is not finite. */
 void tw_norm_add_bins(tw_norm_t *norm, const uint64_t *bins, unsigned shift);
 void tw_norm_merge(tw_norm_t *norm, const tw_norm_t *other);
-/** Returns the 2-norm; NaN if a value was not finite. */
+/** Return the 2-norm; NaN if a value was not finite. */
 double tw_norm_value(const tw_norm_t *norm, tw_type_t type);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* Posted operations: waiting for them, and their bytes. */
+/* Posts operations, waits for them, and counts their bytes. */
 #include "trainer/engine/calls.h"
 
 tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t max_requests)
@@ -9,7 +9,7 @@ tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t
     return ops->requests ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/** The end of the run of segments from `first` on that one operation takes. */
+/** Return the end of the run of segments, from `first` on, that one operation takes. */
 static size_t bucket_end(const tw_coll_args_t *args, size_t first, int64_t bucket)
 {
     size_t end = first, held = TW_ENGINE_NO_BUCKET;
@@ -30,7 +30,7 @@ void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, 
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request)
 {
     ops->requests[ops->n_requests++] = request;
-    /* no more room: those before are waited for */
+    /* no more room: wait for earlier requests */
     int must_wait = !engine->options->overlap || ops->n_requests == ops->max_requests;
     return must_wait ? tw_engine_wait(engine, ops) : TW_OK;
 }

@@ -1,5 +1,5 @@
-/* Losses and norms of the last steps, and how far a new one is from them. A window of the last values, as
- * llm.c has it; here the new one is compared with those before it. */
+/* Keeps losses and norms of the last steps, and tells how far a new one is from them. llm.c has such a
+ * window, too; here a new value is compared with those before it. */
 #include <math.h>
 
 #include "trainer/engine/calls.h"
@@ -21,7 +21,8 @@ tw_status_t tw_outliers_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Added up the oldest first: the same on all ranks, and after a resume as if there had been none. */
+/** Return by how many deviations a value is above the others. They are summed oldest first, so the result is
+ *  the same on all ranks, and after a resume. */
 static double z_of(const double *values, size_t n, double value)
 {
     double sum = 0, squares = 0;
@@ -36,7 +37,7 @@ static double z_of(const double *values, size_t n, double value)
     return deviation > 0 ? (value - mean) / deviation : 0;
 }
 
-/** Writes both into `past` in order, the oldest first. */
+/** Write both into `past`, the oldest first. */
 static void unroll(const tw_engine_outliers_t *outliers)
 {
     size_t n = outliers->n, first = n < outliers->window ? 0 : outliers->at;
@@ -56,7 +57,7 @@ double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double v
     return z_of(outliers->past + of * outliers->n, outliers->n, value);
 }
 
-/** Outliers too, unless they are not finite: what was one becomes common if it stays. */
+/** Outliers are added, too, unless they are not finite: a level that stays becomes normal. */
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm)
 {
     tw_engine_outliers_t *outliers = &engine->outliers;

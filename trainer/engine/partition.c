@@ -1,7 +1,7 @@
-/* What of each unit is on this rank, and the memory of it. */
+/* Decides what this rank has of each unit, and allocates it. */
 #include "trainer/engine/calls.h"
 
-/** The element of a unit's flat buffers that a piece begins at, and its run of the tensor. */
+/** Return this rank's piece of a tensor: its run, and its offset in the unit's flat buffers. */
 static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -30,7 +30,7 @@ static void unit_init(tw_engine_t *engine, size_t index)
     }
 }
 
-/** What lives long lies in one run of memory for each kind. */
+/** Allocate one run of memory for all units' shards or whole units, for what lives as long as the engine. */
 static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
                             const char *what)
 {
@@ -41,8 +41,8 @@ static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, in
     return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
 
-/** What is frozen has no moments. Where the optimizer is on a device, this is what checkpoints take and
- *  leave. */
+/** Allocate moments in host memory; frozen tensors have none. If the optimizer is on a device, only
+ *  checkpoints use them. */
 static float *take_moments(tw_engine_t *engine, const char *what)
 {
     size_t n = 0;
@@ -67,7 +67,7 @@ static void place_state(tw_engine_t *engine, tw_engine_unit_t *unit)
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    int has_masters = engine->weight_type != TW_TYPE_FP32; /* else weights() places them */
+    int has_masters = engine->weight_type != TW_TYPE_FP32; /* otherwise weights() sets them */
     float *master =
         has_masters ? partition_take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
     float *m = take_moments(engine, "first moments");
@@ -130,8 +130,9 @@ static tw_status_t gradients(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** With one micro-batch a step the blocks share a buffer: a gradient has left it before the next one comes.
- *  On a device they take two in turn: a gradient leaves while the next one is computed. */
+/** Allocate the sums of gradients. With one micro-batch a step the blocks share a buffer, as a gradient has
+ *  left it before the next one comes. On a device they use two in turn: one gradient leaves while the next is
+ *  computed. */
 static tw_status_t sums(tw_engine_t *engine)
 {
     size_t n_buffers = tw_engine_gradients_lag(engine) ? 2 : 1;

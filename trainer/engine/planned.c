@@ -1,6 +1,5 @@
-/* An engine that is only planned: made by the calls that make one, for a rank of a cluster that need not be
- * there. So what it takes is what a run takes; but its tensors are never touched, and take no memory
- * (memory.c). */
+/* An engine that is only planned, for a rank of a cluster that need not exist. The same calls make it as in a
+ * run, so it counts the same memory; but its tensors are never touched, and take none (memory.c). */
 #include "trainer/engine/calls.h"
 
 static void read_homes(const tw_engine_t *engine, tw_engine_memory_t *out)

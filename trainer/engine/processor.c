@@ -1,4 +1,4 @@
-/* Processor time, which a loaded machine hardly changes. */
+/* Measures processor time, which hardly depends on what else the machine does. */
 #include <math.h>
 #include <time.h>
 
@@ -17,8 +17,8 @@ tw_engine_processor_t tw_engine_processor_get(const tw_pool_t *pool)
                                    .progress_sec = clock_sec(CLOCK_PROCESS_CPUTIME_ID) - compute};
 }
 
-/** The clocks are read one after the other, and the kernel counts a thread that runs on another core into the
- *  process's time at its ticks only: of a short time the difference may be some ns below 0. */
+/** A short difference may be some ns below 0: the clocks are read one after the other, and the kernel adds a
+ *  thread on another core to the process's time at its ticks only. */
 tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_engine_processor_t *begin)
 {
     tw_engine_processor_t now = tw_engine_processor_get(pool);

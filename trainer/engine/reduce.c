@@ -1,24 +1,24 @@
-/* Gradients, reduced behind the backward pass: sums in fp32 become bf16, unless they travel as they are, and
- * travel while the next unit is computed. From stage 2 on they travel from places of their own, which do not
- * grow with the model: a unit of more than a bucket goes in slices. */
+/* Reduces gradients behind the backward pass: sums in fp32 are rounded to bf16, unless they are sent as fp32,
+ * and sent while the next unit is computed. From stage 2 on they are sent from slots, which do not grow with
+ * the model: a unit of more than a bucket goes in slices. */
 #include <string.h>
 
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/** Matrices that are frozen need no products for their gradients. */
+/** Return 1 if a tensor's gradient is wanted: frozen matrices need no products for theirs. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {
     return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
 }
 
-/** Returns the address of element i of a unit's sums. */
+/** Return the address of element i of a unit's sums. */
 static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i)
 {
     return (char *)unit->sums + i * tw_type_bytes(engine->sum_type);
 }
 
-/** Writes n sums from element i on as they travel. */
+/** Write n sums, from element i on, in the type in which they are sent. */
 static void reduce_leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to,
                          size_t n)
 {
@@ -37,7 +37,7 @@ void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
         size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), tensor).offset;
         engine->grad_ptrs[t] = is_wanted(engine, tensor) ? sum_at(engine, unit, offset) : NULL;
     }
-    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* else they are written, not added */
+    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* otherwise gradients are written, not added */
         tw_engine_clear(engine, unit->sums, unit->n_elems);
     }
 }
@@ -47,7 +47,7 @@ static tw_engine_slot_t *next_slot(tw_engine_t *engine)
     return &engine->reduce_slots[engine->n_reduces++ % TW_ENGINE_REDUCE_SLOTS];
 }
 
-/** Where the unit's gradients travel from, and the operations that do it. */
+/** Return where the unit's gradients are sent from; *ops becomes the operations that do it. */
 static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
 {
     if (engine->stage < 2) {
@@ -61,13 +61,13 @@ static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_o
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
-/** Fills the arguments of stage 0's all-reduce: in place, a segment per tensor. */
+/** Fill in the arguments of stage 0's all-reduce: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
 {
     size_t n = 0;
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
-        if (engine->groups[unit->first_tensor + t].is_frozen) { /* it counts in the norm as zeros */
+        if (engine->groups[unit->first_tensor + t].is_frozen) { /* it counts in the norm, as zeros */
             memset(tw_engine_grad_at(engine, unit->sent_grads, whole.offset), 0,
                    whole.n_elems * tw_type_bytes(engine->grad_type));
             continue;
@@ -99,7 +99,7 @@ size_t tw_reduce_slice_elems(const tw_engine_t *engine)
     return tw_engine_reduce_slice_most(engine->options, engine->world) * (size_t)engine->world;
 }
 
-/** Segments' elements, from where backward has added them to the slice's own memory. */
+/** Copy a slice's elements from where backward has summed them to the slice's slot. */
 static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
 {
     for (size_t i = 0; i < args->n_segments; i++) {
@@ -128,7 +128,8 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
 }
 
-/** As many slices under way as there are slots: what is added up in one place needs no other of its size. */
+/** Post a unit's reduction slice by slice, with as many under way as there are slots, so that no second
+ *  buffer of the unit's size is needed. */
 static tw_status_t post_slices(tw_engine_t *engine, size_t index)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -173,7 +174,7 @@ tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
     return tw_engine_post(engine, ops, &args, engine->options->reduce_bucket, &unit->planned_reduce);
 }
 
-/** Counts elements first .. first + n - 1 of a unit's shard into the norm. */
+/** Add elements first .. first + n - 1 of a unit's shard to the norm. */
 static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first, size_t n, tw_norm_t *norm)
 {
     if (engine->optimizer.device) {
@@ -183,7 +184,8 @@ static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first,
     return TW_OK;
 }
 
-/** Every rank adds up what is its own, so each element counts once. norm: NULL if it is not wanted. */
+/** Add this rank's part of a unit to the norm, so that each element counts once. norm NULL: it is not
+ *  wanted. */
 static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -205,7 +207,8 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     return TW_OK;
 }
 
-/** The blocks' gradients have come before the root's, which left last: their norm is taken behind it. */
+/** Wait for the blocks' gradients and add them to the norm, while the root's, which were sent last, are still
+ *  on their way. */
 static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 {
     tw_status_t status = TW_OK;

@@ -1,12 +1,12 @@
-/* What the process holds, as the system counts it. */
+/* Reads the memory that the process holds, as the system counts it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/line.h"
 #include "trainer/engine/calls.h"
 
-/** Reads bytes of /proc/self/status. VmRSS: what this process holds now; VmHWM: the most so far. rusage's
- *  would count what was there before exec, a launcher. */
+/** Read a count of bytes from /proc/self/status. VmRSS: what this process holds now; VmHWM: the most so far.
+ *  rusage would include the launcher's memory before exec. */
 static size_t read_status(const char *key)
 {
     char line[128];
@@ -14,8 +14,8 @@ static size_t read_status(const char *key)
     return found ? (size_t)strtoull(line + strlen(key) + 1, NULL, 10) * 1024 : 0;
 }
 
-/** VmHWM begins anew: what was held for a while before, for a tokenizer's pass say, is none of the engine's.
- *  Where the system does not allow that, VmHWM counts from where it is surpassed. */
+/** Reset VmHWM: memory that was held before, as for a tokenizer's pass, is none of the engine's. If the
+ *  system does not allow that, VmHWM counts once it is surpassed. */
 static void forget_most(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "we");

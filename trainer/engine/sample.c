@@ -1,6 +1,6 @@
-/* Text, sampled. The units are gathered once and kept on rank 0, which then computes alone, with a model of
- * its own: nothing of training's changes. Gathering a unit again for each token would cost a model's bytes
- * each time. */
+/* Samples text. The units are gathered once and kept on rank 0, which then computes alone, with a model of
+ * its own, so training's state does not change. Gathering units again for each token would cost a model's
+ * bytes each time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +16,13 @@ static size_t at_most(size_t a, size_t most)
     return a < most ? a : most;
 }
 
-/** A token of a text has a byte at least, and one comes before an empty one. */
+/** A token of the prompt has at least one byte, and an empty prompt becomes one token. */
 size_t tw_engine_sample_length(const tw_train_options_t *o)
 {
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
 }
 
-/** Of the model's vocabulary, activations between units, tokens. */
+/** Return the floats for logits, activations between units, and tokens. */
 static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, size_t x_elems)
 {
     size_t lines = (size_t)o->sample_lines, length = tw_engine_sample_length(o);
@@ -56,8 +56,8 @@ typedef struct sampler {
     tw_engine_t *engine;
     const tw_engine_lines_t *sample;
     tw_model_t *model; /* a model for lines x length tokens */
-    void *whole;       /* all units, one after the other; NULL: they are whole where they are */
-    void *memory;      /* of what follows */
+    void *whole;       /* all units, one after the other; NULL: this stage holds them whole */
+    void *memory;      /* the memory that the next pointers share */
     float *x[2];       /* (lines, length, C) */
     float *logits;     /* (lines, V) */
     int32_t *tokens;   /* (lines, length) */
@@ -115,8 +115,8 @@ static void sampler_cleanup(sampler_t *sampler)
     tw_buffer_free(sampler->whole);
 }
 
-/** A line's last tokens, the prompt's and the first n sampled ones; returns how many. What comes after them
- *  changes nothing before it. */
+/** Fill in a line's last tokens, of the prompt and the first n sampled ones; return how many. The tokens
+ *  after them do not matter, as attention is causal. */
 static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
 {
     const tw_engine_lines_t *sample = sampler->sample;
@@ -166,8 +166,7 @@ static size_t largest(const float *logits, size_t n)
     return at;
 }
 
-/** Words by their probabilities, softmax(logits / temperature), one after the other: the one in which `share`
- *  of all of them lies. */
+/** Return the word at which the cumulative probability, of softmax(logits / temperature), passes `share`. */
 static size_t pick(const float *logits, size_t n, double temperature, double share)
 {
     size_t top = largest(logits, n), at = 0;
@@ -187,7 +186,7 @@ static size_t pick(const float *logits, size_t n, double temperature, double sha
     return at;
 }
 
-/** Draws a number from 0 up to 1. */
+/** Draw a number from 0 up to 1. */
 static double draw(const tw_engine_t *engine, size_t line, size_t place)
 {
     uint64_t of[] = {engine->steps_done, line, place};
@@ -221,11 +220,11 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
         status = sample_token(&sampler, place);
     }
     sampler_cleanup(&sampler);
-    tw_engine_trim(); /* so that what is held does not grow with what training takes next */
+    tw_engine_trim(); /* give it back before training allocates more */
     return status;
 }
 
-/** The first rank takes as long as it takes: nobody gives the job up meanwhile, unless a rank dies. */
+/** Wait for rank 0, however long it takes; only a rank that dies ends the wait. */
 static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
     size_t world = (size_t)engine->world;

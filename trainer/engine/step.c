@@ -9,7 +9,7 @@
 
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
-/** Documents begin at their token. */
+/** Find where documents begin: at their token. */
 static void find_documents(tw_engine_t *engine)
 {
     size_t seq_len = (size_t)engine->options->sequence, batch = (size_t)engine->options->micro_batch;
@@ -66,7 +66,8 @@ static tw_status_t step_forward(tw_engine_t *engine)
     return status;
 }
 
-/** The last activation's place takes its gradient, which then goes down through the blocks. */
+/** Compute the loss. The gradient of the last activation overwrites it, and then goes down through the
+ *  blocks. */
 static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 {
     float *top = engine->x[engine->n_layer];
@@ -96,7 +97,7 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
     return TW_OK;
 }
 
-/** Nothing to do past the last layer. */
+/** Post the reduction of a layer's gradients; do nothing past the last layer. */
 static tw_status_t step_leave(tw_engine_t *engine, size_t unit)
 {
     if (unit > engine->n_layer) {
@@ -106,8 +107,8 @@ static tw_status_t step_leave(tw_engine_t *engine, size_t unit)
     return tw_reduce_post(engine, unit);
 }
 
-/** Gradients are there when the next unit's are asked for: on a device it computes these, while those of the
- *  unit before are copied to host memory and leave. */
+/** Run the backward pass. A unit's gradients are awaited once the next unit's are enqueued: a device computes
+ *  these while it copies the former to host memory. */
 static tw_status_t step_backward(tw_engine_t *engine, size_t micro)
 {
     int is_last = micro + 1 == (size_t)engine->options->accumulation;
@@ -139,7 +140,7 @@ static tw_status_t step_micro_batch(tw_engine_t *engine, size_t micro, double *l
 
 /* ---- the step ------------------------------------------------------------------------------------------ */
 
-/** All ranks find the same: they see the same masks. */
+/** Set the factor of losses under masks; all ranks find the same one, as they see the same masks. */
 static tw_status_t find_mask_factor(tw_engine_t *engine)
 {
     const tw_data_place_t of = step_place_of(engine, 0);

@@ -1,12 +1,11 @@
-/* Replicas that follow the masters: the changes of all units, in order, as many under way as there is room
- * for. A unit's sync begins when its master is new and there is room; nobody waits for it but who needs that
- * unit.
+/* Keeps replicas up to date: it syncs the changes of all units, in order, as many at a time as there is room
+ * for. A unit's sync begins when its masters are new and there is room; only who needs that unit waits for
+ * it.
  *
- * What is left of it when nothing else waits, for a million own weights: computing, coding at 0.7 to 1 GB/s
- * of bf16 and decoding the other nodes' at 1.3 to 1.9, about 2.5 ms + 1.3 ms * (N - 1) of a core for a
- * lossless delta; and on the wire, behind other computing, its bits: 0.25 MB at 2 bits, 2 ms at 1 Gb/s, where
- * plain ZeRO-3 sends 4 MB. Before the first layer there remain the root's lengths and message: two times the
- * link's latency. */
+ * Cost for a million weights of this rank, if nothing else waits. A lossless delta takes about 2.5 ms + 1.3
+ * ms * (N - 1) of a core: it encodes at 0.7 to 1 GB/s of bf16, and decodes the other nodes' changes at 1.3 to
+ * 1.9. On the wire, while other units are computed, 0.25 MB at 2 bits take 2 ms at 1 Gb/s; plain ZeRO-3 sends
+ * 4 MB. Before the first layer the root's lengths and message remain: twice the link's latency. */
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
@@ -20,8 +19,8 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
     return tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)unit, tw_hpz_local(engine->hpz));
 }
 
-/** It is done: until the unit is gathered nobody needs its replica, and until the next sync nobody its
- *  previous changes. */
+/** Note that the next unit is synced. Nobody needs its replica until it is gathered, nor its previous changes
+ *  until the next sync. */
 static void sync_end(tw_engine_t *engine)
 {
     int unit = (int)engine->sync.done++;
@@ -34,7 +33,7 @@ static void sync_end(tw_engine_t *engine)
     }
 }
 
-/** Where they are newest. */
+/** Return a unit's masters, on the device if they are newest there. */
 static const float *masters_of(const tw_engine_t *engine, size_t unit)
 {
     return engine->sync.is_near ? tw_device_optimizer_masters(engine->optimizer.device, unit)
@@ -49,7 +48,7 @@ static tw_status_t sync_begin(tw_engine_t *engine)
         status = tw_hpz_sync_begin(engine->hpz, (int)sync->begun, sync->kind, masters_of(engine, sync->begun),
                                    engine->version);
         sync->begun += status == TW_OK;
-        if (sync->kind != TW_HPZ_FULL) { /* a load's is not what training takes */
+        if (sync->kind != TW_HPZ_FULL) { /* the sync after a load does not count as training's */
             tw_engine_note_memory(engine);
         }
     }

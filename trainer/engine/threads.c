@@ -1,10 +1,10 @@
-/* What the engine itself computes with the model's threads: element by element, so that the bits are the same
- * whatever their number. */
+/* The engine's own computing with the model's threads: element by element, so that the bits do not depend on
+ * how many there are. */
 #include <string.h>
 
 #include "trainer/engine/calls.h"
 
-/* Elements that are worth a thread's while, and of a cache line. */
+/* LEAST: elements that are worth a thread; STEP: elements that a thread's range is a multiple of. */
 #define LEAST ((size_t)1 << 15)
 #define STEP 64
 
@@ -12,7 +12,7 @@ typedef struct call {
     const tw_engine_t *engine;
     const float *from;
     const void *grads;
-    tw_type_t type; /* of `to` */
+    tw_type_t type; /* type of `to` */
     void *to;
 } call_t;
 
@@ -67,7 +67,7 @@ static void add_norm(void *ctx, size_t first, size_t n, int thread)
     tw_norm_add(&call->engine->norms[thread], type, grads + first * tw_type_bytes(type), n);
 }
 
-/** Integers: the same in whatever order. */
+/** The threads' norms are integers, so the order of adding does not matter. */
 void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *grads, size_t n)
 {
     size_t n_threads = (size_t)tw_pool_threads(tw_model_pool(engine->model));

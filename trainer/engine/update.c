@@ -1,10 +1,10 @@
-/* AdamW on what belongs to this rank, and the new weights on their way to the others. */
+/* Runs AdamW on this rank's shards, and sends the new weights to the others. */
 #include <stdatomic.h>
 
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/* What a thread takes at a time. */
+/* Elements that a thread takes at a time. */
 #define CHUNK_ELEMS ((size_t)1 << 16)
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ tw_status_t tw_update_init(tw_engine_t *engine)
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
     if (engine->optimizer.device) {
-        return TW_OK; /* which makes the update */
+        return TW_OK; /* the device's optimizer makes the update */
     }
     engine->adamw = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, n, sizeof(*engine->adamw), "AdamW's threads");
     tw_status_t status = engine->adamw ? TW_OK : TW_ERR_NO_MEMORY;
@@ -38,7 +38,7 @@ typedef struct adamw_call {
     const tw_engine_unit_t *unit;
     double lr;
     const float *grad_scale;
-    atomic_int failed; /* a status of one of them */
+    atomic_int failed; /* the status of a thread that failed */
 } adamw_call_t;
 
 static size_t count_chunks(const tw_engine_t *engine, size_t tensor)
@@ -100,7 +100,8 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
                           is_update ? &unit->planned_gather : &planned);
 }
 
-/** Stage 3 gathers when it needs the weights, unless replicas follow the changes. */
+/** Send a unit's new weights, or note that they are ready. Stage 3 gathers weights when it needs them, unless
+ *  replicas follow by deltas. */
 static tw_status_t update_publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
@@ -135,8 +136,8 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
-/** A unit's masters and moments are not needed before the next update, its shard in stage 3 not before its
- *  visit. */
+/** Advise that a unit's masters and moments are not needed before the next update, nor, in stage 3, its shard
+ *  before its visit. */
 static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
@@ -161,7 +162,8 @@ static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
     return status;
 }
 
-/** With Muon a unit's momenta travel while others are computed: it ends when the next but one has begun. */
+/** Update all units on this processor. With Muon a unit's momenta are sent while others are computed, so it
+ *  ends once two more units have begun. */
 static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 {
     size_t n = engine->n_units, behind = engine->muon.owners ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -187,7 +189,7 @@ static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
     return TW_OK;
 }
 
-/** On a device, where new weights are made, too. A unit leaves while the next one is computed. */
+/** Update all units on a device. A unit's new weights are copied out while the next unit is computed. */
 static tw_status_t update_near(tw_engine_t *engine, double lr, float grad_scale)
 {
     TW_TRY(tw_near_begin(engine, grad_scale));
@@ -220,7 +222,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     }
     status = status == TW_OK ? tw_engine_drain(engine) : status;
     status = status == TW_OK ? tw_frozen_gather(engine) : status;
-    tw_engine_trim(); /* of what whole weights have travelled in; training's messages are of other sizes */
+    tw_engine_trim(); /* free buffers of whole weights' messages; training's have other sizes */
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* The loss of text that is not trained on; whether all nodes hold the same weights. */
+/* Computes the loss of text that is not trained on, and checks that all nodes hold the same weights. */
 #include <math.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -30,12 +30,12 @@ static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
     return status;
 }
 
-/* The validation split's first sequences, dealt to the ranks a micro-batch at a time, round after round. The
- * same ones whatever the number of ranks; where the last round has places left, more are computed and not
- * counted. */
+/* The validation split's first sequences, distributed over the ranks a micro-batch at a time, round after
+ * round. They are the same for any number of ranks; if the last round has places left, more sequences are
+ * computed and not counted. */
 typedef struct dealt {
     size_t n, n_rounds, micro, world;
-    double *own, *all; /* losses: [n_rounds * micro], and of each rank */
+    double *own, *all; /* losses: own [n_rounds * micro], all [world] of these */
 } dealt_t;
 
 static size_t count_sequences(const tw_engine_t *engine)
@@ -71,7 +71,8 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
     return forward_losses(engine, dealt->own + round * dealt->micro);
 }
 
-/** In the order of the text: the same sum whoever has computed what. Of what is learned; NaN of nothing. */
+/** Compute the mean over learned targets; NaN if there are none. Losses are summed in the order of the text,
+ *  so the sum does not depend on who computed which. */
 static tw_status_t mean_of(const tw_engine_t *engine, const dealt_t *dealt, double *loss)
 {
     const tw_data_place_t of = {.seq_len = (size_t)engine->options->sequence};
@@ -82,7 +83,7 @@ static tw_status_t mean_of(const tw_engine_t *engine, const dealt_t *dealt, doub
         size_t batch = i / dealt->micro, rank = batch % dealt->world, round = batch / dealt->world;
         sum += dealt->all[(rank * dealt->n_rounds + round) * dealt->micro + i % dealt->micro];
     }
-    double learned = (double)n_targets / (double)of.seq_len; /* sequences of it */
+    double learned = (double)n_targets / (double)of.seq_len; /* learned targets, counted in sequences */
     *loss = learned > 0 ? sum / learned : NAN;
     return TW_OK;
 }
@@ -123,7 +124,8 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/** Stages 0 to 2 hold whole weights on all ranks: a checksum of each tensor, [world][n_tensors]. */
+/** Compare the ranks' checksums of each tensor, [world][n_tensors]: in stages 0 to 2 all ranks hold whole
+ *  weights. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {
     for (size_t r = 1; r < (size_t)engine->world; r++) {
@@ -157,7 +159,7 @@ static tw_status_t check_weights(tw_engine_t *engine)
     return status;
 }
 
-/** The check's own bytes are nobody's plan: they are left out. */
+/** Check that all copies are equal. The check's own bytes are not planned, so they are not counted. */
 static tw_status_t check_copies(tw_engine_t *engine)
 {
     tw_coll_counters_t before, after;
@@ -176,7 +178,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
         tw_engine_totals_t begin = tw_engine_aside_begin(engine);
-        /* hpZ's replicas are filled by the first gathers after an update */
+        /* gather once first: hpZ's replicas are filled by the first gathers after an update */
         status = engine->has_replicas && !engine->codecs.has_delta ? tw_walk_all(engine, NULL) : TW_OK;
         status = status == TW_OK ? check_copies(engine) : status;
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);

@@ -1,5 +1,5 @@
-/* The walk through the units: in stage 3 each is gathered ahead of need, into one of a few slots, and given
- * up after use.
+/* Walks through the units: in stage 3 each is gathered ahead of need, into one of a few slots, which is free
+ * again after use.
  *
  *  visits of a micro-batch:  root  1  2 ... n  root  n ... 2  1       (forward only: root  1 ... n  root)
  *  where from:  stage 3           all ranks, every time
@@ -73,7 +73,7 @@ static int is_in_node(const tw_engine_t *engine, size_t unit)
            (engine->has_replicas && tw_hpz_version(engine->hpz, (int)unit) == engine->version);
 }
 
-/** Is there a slot, and is it not too early? */
+/** Return 1 if the next gather may be posted: there is a free slot, and it is not too early. */
 static int may_ask(const tw_engine_t *engine)
 {
     const tw_engine_walk_t *walk = &engine->walk;
@@ -88,7 +88,7 @@ static int may_ask(const tw_engine_t *engine)
     if (walk->asked == walk->at || !engine->has_replicas) {
         return 1;
     }
-    /* without changes its first visit, still to come, will fill the replica */
+    /* without a delta, the unit's first visit, still to come, will fill the replica */
     int is_second = walk->asked % walk->period > engine->n_layer;
     return engine->codecs.has_delta ? unit < engine->sync.done : !is_second || is_in_node(engine, unit);
 }
