@@ -1,5 +1,5 @@
-/* A trained model as transformers opens it: weights, shape, and what lay beside the model and the
- * tokenizer that it comes from. */
+/* Saves a trained model in the form that transformers opens: weights, shape, and the files that lay beside
+ * the original model and the tokenizer. */
 #include "trainer/export.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ static int copy_bytes(FILE *in, FILE *out)
     return ferror(in) ? -1 : 0;
 }
 
-/** Writes a copy as a whole or not at all. */
+/** Write a copy, as a whole or not at all. */
 static tw_status_t write_copy(FILE *in, const char *to)
 {
     char temporary[PATH_BYTES + 8];
@@ -61,7 +61,8 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
 
 /* ---- what comes along ---------------------------------------------------------------------------------- */
 
-/** A saved model has weights and a config.json of its own; and no trainer's state is a part of it. */
+/** Return 1 if a file is not copied: the saved model has its own weights and config.json, and needs no
+ *  trainer's state. */
 static int stays_behind(const char *name)
 {
     static const char *const ends[] = {
@@ -81,7 +82,7 @@ static int stays_behind(const char *name)
     return stays;
 }
 
-/** What is not there is not copied, nor what only lies there. */
+/** Copy a file, unless it is missing, no regular file, or too large for one that belongs to a model. */
 static tw_status_t copy_if_small(const char *model, const char *folder, const char *name)
 {
     struct stat info;
@@ -112,7 +113,7 @@ static tw_status_t copy_from_model(const char *model, const char *folder)
     return status;
 }
 
-/** Beside a tokenizer may lie anything: of that what belongs to it. */
+/** Copy the tokenizer, and, of the files beside it, those that belong to it. */
 static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *beside, const char *folder)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -126,7 +127,7 @@ static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *besid
     return *o->merges ? copy_file(o->merges, folder, "merges.txt") : TW_OK;
 }
 
-/** The folder that a path is, or that it is in; "": of no path. */
+/** Get the folder that a path is, or is in; "" if the path is empty. */
 static void folder_of(const char *path, char folder[PATH_BYTES])
 {
     struct stat info;
@@ -136,7 +137,7 @@ static void folder_of(const char *path, char folder[PATH_BYTES])
     snprintf(folder, PATH_BYTES, "%s", is_folder || !*path ? path : dirname(copy));
 }
 
-/** What the text was read with is stronger than what the model came with. */
+/** Copy the original model's files, then the tokenizer that was trained with, which replaces the model's. */
 static tw_status_t copy_all(const tw_train_options_t *o, const char *beside, const char *model,
                             const char *folder)
 {

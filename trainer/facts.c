@@ -1,5 +1,5 @@
-/* What is trained with: what ranks compare and a checkpoint keeps, and what of it is another when a run goes
- * on. */
+/* Collects what a run trains with, which ranks compare and a checkpoint keeps, and reports what differs when
+ * a run goes on. */
 #include "trainer/facts.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *da
                          : TW_OK;
 }
 
-/** Returns how many there are. */
+/** Write the lines that differ; return how many there are. */
 static size_t write_differences(const char *before, const char *now, FILE *out)
 {
     tw_line_t line;

@@ -1,4 +1,4 @@
-/* What ranks will hold against what there is for them. */
+/* Compares the memory that ranks will need with what there is. */
 #include "trainer/fit.h"
 
 #include <math.h>
@@ -14,11 +14,11 @@
 #include "trainer/plan/plan.h"
 
 #define PATH_BYTES 4096
-#define DELTA_BITS 4.0 /* about what a lossless delta takes of a parameter */
+#define DELTA_BITS 4.0 /* bits of a lossless delta per parameter, about */
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/** Returns the number after a word at the beginning of a line; -1: there is none. */
+/** Return the number after a word at the beginning of a line; -1 if there is none. */
 static double fit_read_number(const char *path, const char *word)
 {
     char line[256], *end;
@@ -41,7 +41,8 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/** What anonymous memory takes stays taken; the rest of it is the system's cache. */
+/** Read the room of a control group's folder. Only anonymous memory counts as taken; the rest is the system's
+ *  cache. */
 static tw_room_t room_of_folder(const char *folder)
 {
     char path[2 * PATH_BYTES + 32];
@@ -78,14 +79,14 @@ tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int
     tw_plan_memory_t memory;
     tw_plan_cluster_t cluster = tw_plan_cluster_of(world, n_nodes);
     tw_train_options_t quiet =
-        *o; /* it is of the rank with the most, which need not be the one that samples */
+        *o; /* without sampling: the rank that needs most need not be the one that samples */
     quiet.sample_steps = 0;
     cluster.delta_bits = DELTA_BITS;
     TW_TRY(tw_plan_memory_of(&quiet, model, &cluster, &memory));
     double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
     double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;
     double activations = *o->activation_path ? 0 : memory.activations;
-    /* one rank of the job samples: counted as a node's share of it */
+    /* one rank of the job samples: each of its node's ranks counts a share of that */
     double sampling = tw_plan_sampling_bytes(o, model) / cluster.ranks_per_node;
     *need = (tw_need_t){.sure = optimizer + weights + memory.gradients + activations,
                         .all = tw_plan_memory_sum(&memory) + sampling};
@@ -118,7 +119,7 @@ tw_status_t tw_fit_check_here(const tw_need_t *need, int world)
 
 /* ---- a job --------------------------------------------------------------------------------------------- */
 
-/* Where a rank is: ranks of the same machine and of the same group have the same numbers. */
+/* Where a rank runs: ranks on the same machine, or in the same control group, have the same number. */
 typedef struct place {
     uint64_t machine, group;
 } place_t;
@@ -134,8 +135,8 @@ static uint64_t hash_file(const char *path, uint64_t hash)
     return XXH3_64bits_withSeed(text, n, hash);
 }
 
-/** Nodes in a box are one machine, and containers on one machine are different groups, whatever name each has
- *  for its own. */
+/** Find where this rank runs. Nodes of a cluster in a box are one machine; containers on a machine are
+ *  different groups, whatever each calls its own. */
 static place_t own_place(void)
 {
     struct stat info = {0};
@@ -145,7 +146,7 @@ static place_t own_place(void)
     return place;
 }
 
-/** How many ranks are where this one is, and is it the first of them, which speaks? */
+/** Count the ranks that run where this one does; *is_first is 1 if it is the first of them, which logs. */
 static int count_alike(const place_t *all, int world, int rank, int by_group, int *is_first)
 {
     int n = 0;

@@ -1,4 +1,4 @@
-/* Files that many processes read, and what the system says in files. */
+/* Opens files that many processes read, and reads what the system says in files. */
 #include "trainer/input.h"
 
 #include <errno.h>
@@ -18,7 +18,8 @@ tw_status_t tw_input_failed(const char *path, const char *what)
 
 tw_status_t tw_input_open(const char *path, FILE **file)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
+    /* non-blocking: opening a FIFO would wait for a writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
         close(fd);

@@ -1,4 +1,4 @@
-/* Facts, line by line. */
+/* Keeps facts as lines of text. */
 #include "trainer/lines.h"
 
 #include <stdarg.h>

@@ -9,11 +9,11 @@ TW_C_BEGIN
 #define TW_LINES_NAME_BYTES 256
 #define TW_LINES_VALUE_BYTES 4096
 
-/** Zeroed: none yet. */
+/** A zeroed one has no lines. */
 typedef struct tw_lines {
-    char *text; /**< ends with a 0; NULL: none */
+    char *text; /**< NUL-terminated; NULL: no lines */
     size_t bytes;
-    int failed; /**< memory was short: what was to be added is not there */
+    int failed; /**< 1: memory was short, and lines are missing */
 } tw_lines_t;
 
 /** Add a line. A newline in the value becomes a blank; a value ends after TW_LINES_VALUE_BYTES - 1. */
@@ -21,14 +21,14 @@ void tw_lines_add(tw_lines_t *lines, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void tw_lines_cleanup(tw_lines_t *lines);
 
-/** A line in two. */
+/** A line, split into name and value. */
 typedef struct tw_line {
     char name[TW_LINES_NAME_BYTES], value[TW_LINES_VALUE_BYTES];
 } tw_line_t;
 
-/** The line that begins at *at, which moves on to the next. 0: there is none left. */
+/** Get the line that begins at *at, and move *at to the next. Returns 0 if there is none left. */
 int tw_lines_next(const char **at, tw_line_t *line);
-/** The value of a name, into value [TW_LINES_VALUE_BYTES]. 0: it is not there. */
+/** Get the value of a name, in value [TW_LINES_VALUE_BYTES]. Returns 0 if the name is not there. */
 int tw_lines_find(const char *text, const char *name, char *value);
 
 TW_C_END

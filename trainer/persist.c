@@ -1,5 +1,4 @@
-/* Between the engine's pieces and the files of checkpoint/: what is left there. See resume.c for what is
- * found. */
+/* Saves the engine's pieces into files of checkpoint/. resume.c loads them. */
 #include "trainer/persist.h"
 
 #include <math.h>
@@ -22,8 +21,8 @@ void tw_persist_cleanup(tw_persist_t *persist)
     }
 }
 
-/** It waits for files, and files for disks: nobody gives up, unless a rank dies. Who waits for long says
- *  so. */
+/** Make the communicator for files. It has no timeout, as files wait for disks, and ends only if a rank dies;
+ *  a rank that waits for long logs it. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
@@ -39,7 +38,7 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
     return status;
 }
 
-/** Prepares the folders; rank 0 calls it. A run that only reads locks nobody out. */
+/** Prepare the folders; rank 0 calls it. A run that only reads does not lock. */
 static tw_status_t prepare_folders(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -97,8 +96,8 @@ static uint32_t notices(void *ctx)
     return stop | written | due | taken;
 }
 
-/** The file is written from the masters and moments themselves. Where one disk is slow all ranks wait here,
- *  as long as it takes: in the operations of the update they would give up. */
+/** Wait until masters and moments may change: the file is written from them. If one disk is slow all ranks
+ *  wait here, as long as it takes; in the operations of the update they would time out. */
 static tw_status_t before_update(void *ctx)
 {
     const tw_persist_t *persist = ctx;
@@ -116,13 +115,13 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/** In stage 0 every rank has everything: one of them writes it. */
+/** Return 1 if this rank writes its pieces: in stage 0 every rank has everything, so only rank 0 does. */
 static int writes_pieces(const tw_persist_t *persist)
 {
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
-/** All that comes before the ranks' files. */
+/** Begin a checkpoint: do all that comes before the ranks write their files. */
 static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -168,7 +167,7 @@ const char *tw_persist_source(const tw_persist_t *persist)
     return tw_train_resumes_by_itself(o) ? o->checkpoint : o->resume;
 }
 
-/** By rank 0, from the checkpoint that was just written, or gone on from. */
+/** Let rank 0 export the model, from the checkpoint that was just written or resumed from. */
 static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoints, const char *folder)
 {
     tw_status_t status = TW_OK;
@@ -189,7 +188,7 @@ int tw_persist_is_stopped(const tw_persist_t *persist)
     return (tw_engine_heard(persist->engine).any & TW_PERSIST_STOP) != 0;
 }
 
-/** A checkpoint is to begin. */
+/** Return 1 if a checkpoint is to begin after this step. */
 static int begins(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -219,7 +218,7 @@ void tw_persist_validated(tw_persist_t *persist, double loss)
     }
 }
 
-/** A checkpoint that is not waited for, unless it is the last one or a model is to be made of it. */
+/** Begin a checkpoint. It is waited for only if it is the last one, or a model is to be exported from it. */
 static tw_status_t save_step(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -238,7 +237,7 @@ tw_status_t tw_persist_step_done(tw_persist_t *persist)
 {
     int is_begun = begins(persist);
     if (is_begun || can_finish(persist)) {
-        TW_TRY(tw_persist_finish(persist)); /* the one before */
+        TW_TRY(tw_persist_finish(persist)); /* finish the previous checkpoint */
     }
     return is_begun ? save_step(persist) : TW_OK;
 }

@@ -1,4 +1,4 @@
-/* What a run starts from: a checkpoint, given weights, or neither. */
+/* Loads what a run starts from: a checkpoint, given weights, or neither. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *
     }
 }
 
-/** Copies in folders of their own may be of different ages. */
+/** Check that all ranks see the same checkpoint: nodes with copies of their own may have older ones. */
 static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     tw_lines_t lines = {0};
@@ -42,8 +42,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/** A run keeps its id, unless it goes on from where it has been further before: its later steps would be
- *  taken for the newer ones. */
+/** Keep the run's id, unless its folder has later steps than the one it goes on from: these would be taken
+ *  for newer ones. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;
@@ -55,7 +55,7 @@ static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run
     tw_status_t status = all ? tw_agree_gather(persist->own, &id, sizeof(id), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         persist->is_new = persist->id == all[0] && run->id != 0;
-        persist->id = all[0]; /* rank 0 writes there, and knows */
+        persist->id = all[0]; /* rank 0 writes to the folder, so its answer counts */
     }
     free(all);
     return status;
@@ -70,7 +70,7 @@ static tw_status_t read_pieces(const tw_persist_t *persist, tw_checkpoint_t *che
     return status;
 }
 
-/** Reads the files on all ranks. Returns the own status, or that of the first rank that failed. */
+/** Read the files on all ranks. Return this rank's status, or that of the first rank that failed. */
 static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path, uint64_t step,
                                    tw_checkpoint_t **checkpoint)
 {
@@ -84,8 +84,8 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
     return tw_attempt_end(&attempt, read_pieces(persist, *checkpoint));
 }
 
-/** What the pieces hold becomes the weights of all ranks. Nobody hears of a rank that fails in an operation;
- *  of one whose device fails behind it, all do. */
+/** Make the weights of all ranks from the pieces. If a rank fails in an operation, the others do not know
+ *  (is_alone); if its device fails after it, they do. */
 static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
 {
     tw_attempt_t attempt;
@@ -113,7 +113,8 @@ static tw_status_t take_checkpoint(tw_persist_t *persist, const tw_checkpoint_t 
     return put_in_place(persist, run->step, run->recent_loss, "resume");
 }
 
-/** One of several, or that which was named. *verdict: the first failure of any rank, the same on all. */
+/** Try to resume from a step, or, with NO_STEP, from the folder that was named. *verdict is the first failure
+ *  of any rank, the same on all. */
 static tw_status_t try_step(tw_persist_t *persist, const char *path, uint64_t step, tw_status_t *verdict)
 {
     tw_checkpoint_t *checkpoint = NULL;
@@ -137,7 +138,7 @@ static void read_weights(const tw_persist_t *persist, const tw_weights_t *weight
     }
 }
 
-/** Each rank reads its own part: of the same model, wherever it lies. */
+/** Check that all ranks have the same weights, wherever they lie: each rank reads only its own part. */
 static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
     tw_lines_t lines = {0};
@@ -170,9 +171,9 @@ static tw_status_t begin_with_weights(tw_persist_t *persist)
 
 #define MOST_TRIED 16
 
-/* What a rank finds in a folder of checkpoints, unless it is a step's. */
+/* What a rank finds in a folder of checkpoints, or that it is a single step's. */
 typedef struct listing {
-    uint64_t n, steps[MOST_TRIED]; /* the newest first */
+    uint64_t n, steps[MOST_TRIED]; /* steps, the newest first */
     int64_t status, is_step;
 } listing_t;
 
@@ -206,7 +207,7 @@ static tw_status_t agree_newest(const tw_persist_t *persist, const listing_t *ow
     return status;
 }
 
-/** Rank 0's list, on all ranks, which see the same newest step. */
+/** Give rank 0's list to all ranks, and check that they see the same newest step. */
 static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, listing_t *out)
 {
     listing_t own = list(path), *all = tw_agree_alloc(persist->own, sizeof(*all));
@@ -220,14 +221,14 @@ static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, 
     return status;
 }
 
-/** What another checkpoint may not have. */
+/** Return 1 if the error is of the checkpoint, so that another one may be readable. */
 static int is_damage(tw_status_t status)
 {
     return status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_NOT_FOUND ||
            status == TW_ERR_IO;
 }
 
-/** Sets steps aside; rank 0 calls it. Later steps of the run would be taken for its newest ones again. */
+/** Set a damaged step aside, on rank 0: it would be taken for the run's newest one again. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {
@@ -240,7 +241,7 @@ static void pass_over(const tw_persist_t *persist, const char *path, uint64_t st
     }
 }
 
-/** Steps of one run, or of nobody's: what is damaged on any rank is passed over on all. */
+/** Resume from the newest step of the list; one that is damaged on any rank is skipped on all. */
 static tw_status_t resume_newest(tw_persist_t *persist, const char *path, const listing_t *listing)
 {
     tw_status_t status = TW_ERR_NOT_FOUND, verdict = TW_ERR_NOT_FOUND;
@@ -270,14 +271,14 @@ static tw_status_t resume(tw_persist_t *persist)
 
 /* ---- from first to last -------------------------------------------------------------------------------- */
 
-/** By rank 0: from here on the folder's steps are this run's. */
+/** Claim the folder's steps from here on for this run; rank 0 calls it. */
 static tw_status_t claim_folder(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     tw_checkpoint_others_t others;
     TW_TRY(tw_checkpoint_claim(o->checkpoint, persist->id, &others));
     tw_checkpoint_lock_sign(persist->lock, persist->id);
-    if (others.n_steps > 0 && persist->is_new) { /* else it has been said */
+    if (others.n_steps > 0 && persist->is_new) { /* otherwise it was logged before */
         tw_warn("%s: there are steps of another run, up to step %" PRIu64
                 ": this one will not go on from them, and replaces those of the same number%s",
                 o->checkpoint, others.last_step, *o->resume ? "" : "; to go on is thinwire.resume");
@@ -294,7 +295,8 @@ tw_status_t tw_persist_restore(tw_persist_t *persist)
     } else if (*o->init_from) {
         status = begin_with_weights(persist);
     }
-    if (status != TW_OK || !*o->checkpoint || o->steps == 0) { /* who only looks leaves it as it is */
+    /* a run that takes no steps leaves the folder as it is */
+    if (status != TW_OK || !*o->checkpoint || o->steps == 0) {
         return status;
     }
     return tw_agree_status(persist->own, tw_coll_rank(persist->own) == 0 ? claim_folder(persist) : TW_OK);

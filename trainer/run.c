@@ -1,4 +1,4 @@
-/* A rank's whole run: step after step. */
+/* Does a rank's whole run, step after step. */
 #include <math.h>
 
 #include "trainer/fit.h"
@@ -40,8 +40,8 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** What a step leaves in flight, the next one waits for. Where none follows at once, the wait is still
- *  training's. */
+/** Wait for what a step leaves in flight, which the next step would wait for; so this counts as training's
+ *  time. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();
@@ -117,7 +117,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
            tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
         status = one_step(&run);
     }
-    if (status == TW_ERR_MISMATCH) { /* an alarm, of all ranks: what was whole before it stays */
+    if (status == TW_ERR_MISMATCH) { /* an alarm, on all ranks: what was saved before it stays */
         (void)tw_persist_finish(&run.persist);
     }
     if (status == TW_OK) {

@@ -1,4 +1,4 @@
-/** Private to trainer: a rank's run, and its first and last parts. */
+/** Private to trainer: the state of a rank's run, how it is set up and ends. */
 #pragma once
 
 #include "trainer/config/config.h"
@@ -26,23 +26,23 @@ typedef struct tw_run {
     tw_engine_t *engine;
     tw_persist_t persist;
     tw_sampling_t sampling;
-    int is_started;    /* ranks may wait for each other */
-    int is_agreed;     /* a failure is all ranks' */
+    int is_started;    /* 1: ranks may wait for each other */
+    int is_agreed;     /* 1: a failure now is the same on all ranks */
     double *step_secs; /* [most_steps] */
-    size_t most_steps; /* the run's; what a rollback does again may be more, and is not timed */
+    size_t most_steps; /* steps of the run; those that a rollback repeats may exceed it, and are not timed */
     tw_trainer_result_t *result;
 } tw_run_t;
 
-/** What a rank does for itself, before it needs the others: configuration, data, model. Logged what is wrong
- *  with them. */
+/** Do what a rank does for itself, before it needs the others: configuration, data, model. Errors are
+ *  logged. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first);
-/** From run->params, the rest of which is zero, to an engine that has its first weights or those of a
- *  checkpoint. Collective. Errors of tw_trainer_run. */
+/** Set the run up from run->params, all else being zero: up to an engine with its first weights, or a
+ *  checkpoint's. Collective. Errors of tw_trainer_run. */
 tw_status_t tw_run_set_up(tw_run_t *run);
-/** The other way round, after whatever came of it. */
+/** Tear the run down, whatever its status. */
 void tw_run_tear_down(tw_run_t *run, tw_status_t status);
 
-/** What it came to, on all ranks, into run->result. Collective. */
+/** Fill in run->result, the same on all ranks. Collective. */
 tw_status_t tw_run_settle(tw_run_t *run);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* From a prompt to lines of text. */
+/* Samples lines of text from a prompt. */
 #include "trainer/sampling.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static tw_status_t sampling_no_memory(void)
     return tw_fail(TW_ERR_NO_MEMORY, "out of memory for sampled text");
 }
 
-/** Nothing to begin with is an end of line, or a document's beginning. */
+/** Return the prompt; an empty one becomes an end of line, unless document_token stands before it. */
 static const char *prompt_of(const tw_train_options_t *o)
 {
     return *o->sample_prompt || o->document_token >= 0 ? o->sample_prompt : "\n";
@@ -54,7 +54,7 @@ tw_status_t tw_sampling_init(tw_sampling_t *sampling, size_t vocab_size)
         free(text);
         return sampling_no_memory();
     }
-    /* without a text there is token 0, where no other is known to begin with */
+    /* an empty prompt begins with token 0, if there is no document_token */
     if (o->document_token >= 0 || n_text == 0) {
         sampling->tokens[sampling->n_prompt++] = o->document_token >= 0 ? (int32_t)o->document_token : 0;
     }
@@ -73,7 +73,8 @@ void tw_sampling_cleanup(tw_sampling_t *sampling)
     sampling->tokens = NULL;
 }
 
-/** A line as text, with what was asked for before it: a character may begin in one and end in the other. */
+/** Tell the caller a line as text, together with its prompt: a character may begin in one and end in the
+ *  other. */
 static tw_status_t sampling_tell(const tw_sampling_t *sampling, const tw_engine_t *engine,
                                  const int32_t *sampled)
 {

@@ -1,4 +1,4 @@
-/* What a run begins with: what was asked for, the data, the model, the engine; and their end. */
+/* Sets up what a run needs, and tears it down: configuration, data, model, engine. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -23,7 +23,7 @@ static tw_status_t run_join(tw_run_t *run)
     return status;
 }
 
-/** Variables that decide what ranks do together. */
+/** Add lines for environment variables that decide what ranks do together. */
 static void add_variables(const tw_config_table_t *table, const char *const *names, tw_lines_t *lines)
 {
     void *options = calloc(1, table->options_bytes);
@@ -45,7 +45,8 @@ static void add_variables(const tw_config_table_t *table, const char *const *nam
     free(options);
 }
 
-/** Ranks that train differently would go on, to a loss that is nobody's, or wait for each other. */
+/** Check that all ranks have the same settings: otherwise they would train to a meaningless loss, or wait for
+ *  each other. */
 static tw_status_t compare_ranks(const tw_run_t *run)
 {
     static const char *const of_coll[] = {"TW_COLL_CHUNK", NULL};
@@ -91,7 +92,7 @@ static tw_status_t open_data(tw_run_t *run)
                                   tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence));
 }
 
-/** Text is kept for a validation that it is too short for. */
+/** Warn if text is kept for a validation, but is too short for one. */
 static void say_validation(const tw_run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -117,8 +118,8 @@ static tw_status_t check_groups(const tw_run_t *run)
     return status;
 }
 
-/** Creates the model, on a rank's GPU if that is asked for. Before there are ranks it only sees whether there
- *  is one, and what it would take. */
+/** Make the model, on a rank's GPU if that is asked for. Before there are ranks it only checks that there is
+ *  a GPU, and what the model would take. */
 static tw_status_t create_model_there(tw_run_t *run, const tw_model_config_t *config)
 {
     int n_devices;
@@ -176,7 +177,7 @@ static tw_status_t create_engine(tw_run_t *run)
     return status;
 }
 
-/** Counts the operations of a token: a multiplication and an addition of each product, forward, and twice as
+/** Count the operations of a token: a multiplication and an addition for each product forward, and twice as
  *  many backward. */
 static double flops_per_token(const tw_run_t *run)
 {
@@ -207,7 +208,7 @@ static void ask_output(const tw_run_t *run)
     }
 }
 
-/** Draws the run's id: rank 0's, so that it is the same on all ranks. */
+/** Draw the run's id, on rank 0, so that it is the same on all ranks. */
 static tw_status_t draw_id(tw_run_t *run)
 {
     uint64_t own = 0, *all = tw_agree_alloc(run->coll, sizeof(*all));
@@ -232,7 +233,6 @@ static tw_status_t restore(tw_run_t *run)
     return status;
 }
 
-/** What a rank does for itself, before it needs the others. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first)
 {
     TW_TRY(tw_train_config_create(run->params->config, run->params->sets, run->params->n_sets, &run->config));
@@ -261,7 +261,7 @@ static tw_status_t prepare_all(tw_run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
-/** Sizes of the model's memory depend on its threads. */
+/** Choose how many threads compute, before memory is reserved: its size depends on them. */
 static tw_status_t choose_threads(tw_run_t *run)
 {
     TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));
@@ -294,7 +294,7 @@ tw_status_t tw_run_set_up(tw_run_t *run)
 
 void tw_run_tear_down(tw_run_t *run, tw_status_t status)
 {
-    /* an alarm is raised on all ranks at once; else nobody is to wait for this rank */
+    /* all ranks raise an alarm together; after another failure nobody must wait for this rank */
     if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started && !run->is_agreed) {
         tw_coll_abort(run->coll);
     }

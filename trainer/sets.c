@@ -1,4 +1,4 @@
-/* What can be switched on, from plain data parallelism on. */
+/* Lists the feature sets, from plain data parallelism on. */
 #include <string.h>
 
 #include "trainer/trainer.h"
@@ -6,7 +6,7 @@
 #define STAGE(n) "zero_optimization.stage=" #n
 #define HPZ(how) "thinwire.hpz=" #how
 #define AS(weights, gradients) "thinwire.weights=" weights, "thinwire.gradients=" gradients
-/* Keys of before that a configuration may have. */
+/* Older keys that a configuration may have, all off. */
 #define NO_OLDER                                                                                  \
     "zero_optimization.zero_quantized_weights=n", "zero_optimization.zero_quantized_gradients=n", \
         "thinwire.delta_bits=0", "thinwire.delta_lossless=n", "thinwire.lossless_weights=n",      \
@@ -42,7 +42,7 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index)
     return index < sizeof(sets) / sizeof(sets[0]) ? &sets[index] : NULL;
 }
 
-/** What a set is called now. */
+/** Return what a set is called now: some had other names before. */
 static const char *current_name(const char *name)
 {
     if (strcmp(name, "delta-exact") == 0) {

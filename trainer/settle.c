@@ -1,4 +1,4 @@
-/* What a run came to: of all ranks together. */
+/* Computes the results of a run, over all ranks. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -6,15 +6,16 @@
 #include "trainer/plan/plan.h"
 #include "trainer/run_state.h"
 
-/* What each rank tells the others at the end. */
+/* What each rank sends the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    uint64_t before_bytes, resident_bytes, planned_bytes; /* held before the engine; beyond that; planned */
+    /* memory held before the engine was made; held beyond that at most; planned */
+    uint64_t before_bytes, resident_bytes, planned_bytes;
     uint64_t file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;
 } account_t;
 
-/** What the planner says of this run, at the bits that the lossless delta took. */
+/** Return the memory that the planner gives for this run, with the bits that the lossless delta took. */
 static uint64_t settle_planned_bytes(const tw_run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;

@@ -1,8 +1,8 @@
-/* The model's keys as a model's shape. */
+/* Makes a model's shape from the model's keys. */
 #include "trainer/shape.h"
 
-/** Where a key says nothing: heads alike, that divide the width; gate and up as wide as makes a block as
- *  large as GPT-2's. */
+/** Return the Llama fields. Defaults: as many heads of k and v as of q, which divide the width; gate and up
+ *  so wide that a block is as large as GPT-2's. */
 static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions)
 {
     size_t inner = ((size_t)o->n_embd * 8 / 3 + 63) / 64 * 64;

@@ -1,4 +1,5 @@
-/** Private to trainer: which model a configuration describes, and whether any machine could hold it. */
+/** Private to trainer: finds which model a configuration describes, and checks that a machine could hold
+ *  it. */
 #pragma once
 
 #include "trainer/config/config.h"
@@ -6,11 +7,11 @@
 
 TW_C_BEGIN
 
-/** vocab_size: the data's, for where the configuration says nothing. TW_ERR_NOT_FOUND: no such preset;
- *  logged. */
+/** Get the shape of a configuration's model. vocab_size is the data's, for a configuration without one.
+ *  TW_ERR_NOT_FOUND: no such preset; logged. */
 tw_status_t tw_trainer_shape(const tw_train_options_t *options, size_t vocab_size, tw_model_config_t *config);
-/** Sizes of resolved options with their model: parameters, and activations of a micro-batch. TW_ERR_CONFIG,
- *  logged with the keys: more than TW_MEMORY_BYTES_MAX. */
+/** Check the sizes of parameters, and of a micro-batch's activations, for resolved options. TW_ERR_CONFIG,
+ *  logged with the keys: they are more than TW_MEMORY_BYTES_MAX. */
 tw_status_t tw_trainer_check_sizes(const tw_train_options_t *options, const tw_model_t *model);
 
 TW_C_END

@@ -1,7 +1,7 @@
-/* Sizes that follow from several keys: none of them wraps, whatever the keys say. */
+/* Checks sizes that follow from several keys, without overflow whatever the keys say. */
 #include "trainer/shape.h"
 
-/* Weights and gradients of 2 bytes, master weights and two moments of 4. */
+/* Bytes of a parameter: weight and gradient of 2 each, master weight and two moments of 4 each. */
 #define PARAM_BYTES 16
 
 static int is_too_much(size_t bytes)
@@ -9,7 +9,7 @@ static int is_too_much(size_t bytes)
     return bytes > TW_MEMORY_BYTES_MAX;
 }
 
-/** Returns the bytes of an activation between two layers: floats of (B,T,C). */
+/** Return the bytes of an activation between two layers: floats of (B,T,C). */
 static size_t activation_bytes(const tw_train_options_t *o, const tw_model_config_t *config)
 {
     size_t n_tokens = tw_size_mul((size_t)o->micro_batch, (size_t)o->sequence);
@@ -36,7 +36,7 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
     size_t n_layer = tw_model_n_units(model) - 1, bytes = activation_bytes(o, config);
     TW_TRY(sizes_check_params(model));
     if (!is_too_much(bytes)) {
-        /* a small multiple of what was just found to be possible */
+        /* it cannot overflow: it is a small multiple of what was checked above */
         tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
         bytes = tw_size_mul(n_layer, tw_size_add(bytes, sizes.saved_bytes));
     }

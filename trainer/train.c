@@ -19,7 +19,7 @@ typedef struct options {
     int n_nodes, ranks_per_node;
     double link_bps;
     const char *config, *metrics, *result;
-    const char *sets[MAX_SETS + 4]; /* and what follows from other flags */
+    const char *sets[MAX_SETS + 4]; /* the flags --set, and keys that follow from other flags */
     size_t n_sets;
     char *data, *device; /* thinwire.data=..., thinwire.device=... */
     int print_config;
@@ -49,7 +49,7 @@ static void take_features(struct argp_state *state, const tw_flag_t *flag, void 
     }
 }
 
-/** Makes thinwire.data=... of --data, and thinwire.device=... of --device. */
+/** Turn --data into thinwire.data=..., and --device into thinwire.device=... */
 static void take_key(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *value)
 {
     char **key = (char **)((char *)ctx + flag->field.offset);
@@ -106,7 +106,7 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
 };
 
-/** Without a configuration: the lossless delta, unless the command line says how weights travel. */
+/** Without a configuration, use the lossless delta, unless the command line says how weights are sent. */
 static void finish_sets(options_t *options)
 {
     int is_said = options->config != NULL;
@@ -144,16 +144,16 @@ static void parse(int argc, char **argv, options_t *options)
 /* ---- a rank's output ----------------------------------------------------------------------------------- */
 
 typedef struct output {
-    const char *path; /* of the metrics; NULL: none are wanted */
-    FILE *metrics;    /* or NULL: no step has been done yet */
+    const char *path; /* path of the metrics; NULL: none are wanted */
+    FILE *metrics;    /* NULL: no step has been done yet */
     int is_first, is_terminal;
     tw_trainer_output_t wanted;
     double begin_sec;
-    uint64_t begin_step; /* the run's first one, less 1 */
-    /* Of the last steps, older ones counting less. A step's waiting is taken from norm to norm, so that only
-     * sums compare. */
+    uint64_t begin_step; /* the run's first step, less 1 */
+    /* Sums over the last steps, of which older ones count less. A step's waiting is measured from norm to
+     * norm, so only sums over steps compare. */
     double tokens, step_sec, wait_sec, bytes;
-    double box_link_bps; /* of the cluster in a box; 0: this is none */
+    double box_link_bps; /* rate of the cluster in a box; 0: this is none */
     tw_status_t status;
 } output_t;
 
@@ -191,7 +191,7 @@ static void add_step(output_t *output, const tw_trainer_step_t *step)
     }
 }
 
-/** Share of what the processors can do, or what they do. */
+/** Print which share of the processors' peak is reached, or, if the peak is not known, the rate. */
 static void format_flops(const output_t *output, char *text, size_t n)
 {
     const tw_trainer_output_t *wanted = &output->wanted;
@@ -203,7 +203,7 @@ static void format_flops(const output_t *output, char *text, size_t n)
     }
 }
 
-/** Returns which share of a node's link is used, each way. */
+/** Return which share of a node's link is used, each way. */
 static double link_share(const tw_trainer_output_t *wanted, double bytes, double sec)
 {
     return wanted->link_bps > 0 && sec > 0 ? 8 * bytes / wanted->n_nodes / sec / wanted->link_bps : 0;
@@ -218,7 +218,7 @@ static void format_link(const output_t *output, char *text, size_t n)
     }
 }
 
-/** "5400 s left, ends Tue 03:14" */
+/** Print "5400 s left, ends Tue 03:14". */
 static void format_end(double left_sec, char *text, size_t n)
 {
     time_t end = time(NULL) + (time_t)left_sec;
@@ -230,7 +230,7 @@ static void format_end(double left_sec, char *text, size_t n)
     snprintf(text, n, "%.0f s left%s", left_sec, when);
 }
 
-/** What matters most first: a terminal may have no room for all of it. */
+/** Print a line of progress, what matters most first: a terminal may have no room for all of it. */
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
 {
     double elapsed = tw_time_sec() - output->begin_sec;
@@ -271,7 +271,8 @@ static tw_status_t cannot_write(const char *path)
     return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
 }
 
-/** Whatever is in it stays, until a new run has done a step. */
+/** Check that the file can be written, without changing it: its contents stay until a new run has done a
+ *  step. */
 static tw_status_t try_metrics(const char *path)
 {
     FILE *file = path ? fopen(path, "ae") : NULL;
@@ -281,7 +282,7 @@ static tw_status_t try_metrics(const char *path)
     return !file || fclose(file) == 0 ? TW_OK : cannot_write(path);
 }
 
-/** A process that was killed may have left half a line. */
+/** End the last line: a process that was killed may have left half of one. */
 static void end_line(FILE *file)
 {
     if (fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n') {
@@ -356,7 +357,8 @@ static tw_status_t prepare_output(void *ctx)
     return try_metrics(output->path);
 }
 
-/** On a line of its own: what is no letter is a blank, but for ends of lines. */
+/** Print a sampled text on a line of its own: ends of lines are escaped, other control characters become
+ *  blanks. */
 static void print_sample(uint64_t step, const char *text)
 {
     printf("# step %" PRIu64 ", sampled: ", step);
@@ -400,7 +402,7 @@ static void need_metrics(output_t *output, int goes_on)
     }
 }
 
-/** Writes a sampled text after the step's own line; without steps it goes after what is in the metrics. */
+/** Write a sampled text after the step's own line; in a run without steps, after what is in the metrics. */
 static void on_sample(void *ctx, uint64_t step, const char *text)
 {
     output_t *output = ctx;
@@ -514,11 +516,11 @@ static tw_status_t write_result(const options_t *options, const tw_trainer_resul
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/* Where it is asked to end, as EX_TEMPFAIL of sysexits.h says: it can be started again. */
+/* Exit code of a run that was asked to end, EX_TEMPFAIL of sysexits.h: it can be started again. */
 #define EXIT_STOPPED 75
 
 static volatile sig_atomic_t is_asked_to_end;
-static volatile time_t asked_sec; /* written and read by the handler alone, in whatever thread */
+static volatile time_t asked_sec; /* only the handler writes and reads it, in whatever thread */
 
 static time_t monotonic_sec(void)
 {
@@ -527,7 +529,7 @@ static time_t monotonic_sec(void)
     return now.tv_sec;
 }
 
-/** A later one ends it at once. */
+/** Handle a signal that asks to end; a later one ends the program at once. */
 static void ask_to_end(int number)
 {
     if (!is_asked_to_end) {
@@ -539,7 +541,8 @@ static void ask_to_end(int number)
     }
 }
 
-/** Of launchers and schedulers, from a terminal, and when that is gone; what is ignored (nohup) stays so. */
+/** Catch the signals with which launchers, schedulers and terminals ask to end; those that are ignored
+ *  (nohup) stay so. */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
@@ -581,7 +584,7 @@ static int train_run_rank(const options_t *options)
     catch_requests();
     output.is_first = tw_coll_rank(params.coll) == 0;
     output.box_link_bps = tw_cluster_kind() == TW_CLUSTER_NODES ? options->link_bps : 0;
-    /* Open MPI's ranks always have one, whatever becomes of their output */
+    /* Open MPI's ranks always have a terminal, wherever their output goes */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
     output.path = output.is_first ? options->metrics : NULL;
     status = tw_trainer_run(&params, &result);
@@ -599,7 +602,7 @@ static int train_run_rank(const options_t *options)
     return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
-/** Checks the run before there are ranks, so that an error is logged once. */
+/** Check the run before there are ranks, so that an error is logged once. */
 static int is_usable(const options_t *options)
 {
     const tw_trainer_params_t params = {
@@ -608,7 +611,7 @@ static int is_usable(const options_t *options)
            tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
-/** Runs this program again, as every rank of a cluster. */
+/** Start a cluster whose ranks run this program again. */
 static int train_run_cluster(const options_t *options, char **argv)
 {
     if (!is_usable(options)) {

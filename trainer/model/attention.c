@@ -1,5 +1,5 @@
-/* Causal attention, a head and a tile of rows at a time: a row of the T x T matrix needs the columns up to
- * its own only, or so many of them as the window is wide, and none of the documents before. */
+/* Causal attention, a head and a tile of rows at a time. A row of the T x T matrix needs only the columns up
+ * to its own, no more of them than the window is wide, and none of earlier documents. */
 #include "trainer/model/attention.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 
 enum { TILE_ROWS = 64 };
 
-/* Rows first .. first + rows - 1 of a head's matrix; columns from .. from + cols - 1 of them are not all
- * zero. */
+/* Rows first .. first + rows - 1 of a head's matrix, and columns from .. from + cols - 1, the only ones that
+ * are not zero there. */
 typedef struct tile {
     size_t first, rows, from, cols;
 } tile_t;
@@ -16,7 +16,7 @@ typedef struct tile {
 /* One head of one sequence. Factors are fp32 or bf16. */
 typedef struct head {
     const tw_compute_t *compute;
-    tw_products_t *products; /* its thread's */
+    tw_products_t *products; /* products of its thread */
     tw_matrix_t q, k, v;     /* (T,D) */
     tw_matrix_t dy;          /* (T,D) */
     float *y;                /* (T,D), y_stride apart */
@@ -37,7 +37,7 @@ static size_t qkv_width(const tw_attention_shape_t *shape)
     return (shape->heads + 2 * shape->kv_heads) * shape->width;
 }
 
-/* Heads of q that share one of k and v lie side by side: where q, k and v of one begin in qkv. */
+/* Where q, k and v of a head begin in qkv. Heads of q that share one of k and v lie side by side. */
 typedef struct places {
     size_t q, k, v;
 } places_t;
@@ -74,7 +74,7 @@ static tw_matrix_t qkv_factor(const tw_compute_t *compute, const tw_attention_sh
     return tw_factor(compute, qkv, shape->batch * shape->seq_len * stride, stride, compute->narrow);
 }
 
-/** The first column that a row sees. */
+/** Return the first column that a row sees. */
 static size_t first_seen(const head_t *head, size_t row)
 {
     size_t start = head->starts ? (size_t)head->starts[row] : 0;
@@ -89,13 +89,13 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-/** Returns the rows of a factor from `row` on. */
+/** Return the rows of a factor from `row` on. */
 static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
 {
     return tw_factor_from(factor, row * factor.stride);
 }
 
-/** m (rows, cols) of a tile as a factor, where it is. */
+/** Return m (rows, cols) of a tile as a factor, in m's own memory. */
 static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
 {
     if (head->compute->type == TW_TYPE_FP32) {
@@ -107,7 +107,7 @@ static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
     return (tw_matrix_t){.at = m, .stride = 2 * tile.cols, .type = TW_TYPE_BF16};
 }
 
-/* What a row of a tile sees: columns begin .. end - 1 of the tile's. */
+/* The columns that a row of a tile sees: begin .. end - 1 of the tile's. */
 typedef struct seen {
     size_t begin, end;
 } seen_t;
@@ -124,7 +124,7 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
     memset(row + seen.end, 0, (cols - seen.end) * sizeof(*row));
 }
 
-/** p (rows, cols) = softmax of (Q K' / sqrt(D)) of what is seen, 0 elsewhere. */
+/** Compute p (rows, cols) = softmax(Q K' / sqrt(D)) over the columns that are seen, 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
     tw_product_run(head->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
@@ -143,7 +143,7 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
     }
 }
 
-/** Computes out (rows, D) = m (rows, cols) x, where x (cols, D) are the tile's columns'. */
+/** Compute out (rows, D) = m (rows, cols) x, where x (cols, D) belongs to the tile's columns. */
 static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
                              size_t stride)
 {
@@ -171,7 +171,7 @@ typedef struct call {
     const tw_compute_t *compute;
     const tw_attention_shape_t *shape;
     tw_matrix_t qkv, dy;
-    float *scratch; /* of each thread: tw_attention_scratch_elems */
+    float *scratch; /* tw_attention_scratch_elems for each thread */
     float *y, *dqkv;
 } call_t;
 
@@ -180,7 +180,7 @@ static float *scratch_of(const call_t *call, int thread)
     return call->scratch + (size_t)thread * tw_attention_scratch_elems(call->shape->seq_len);
 }
 
-/** Computes a head of a sequence. */
+/** Compute a head of a sequence. */
 static void forward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
@@ -203,7 +203,7 @@ void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_
     tw_pool_run(compute->pool, shape->batch * shape->heads, forward_item, &call);
 }
 
-/** dp becomes the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
+/** Turn dp into the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
 static void softmax_backward(const head_t *head, tile_t tile, const float *p, float *dp)
 {
     for (size_t row = 0; row < tile.rows; row++) {
@@ -216,7 +216,7 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
     }
 }
 
-/** Adds m' (cols, rows) x (rows, D) to out (cols, D), of the tile's columns. */
+/** Add m' (cols, rows) x (rows, D) to out (cols, D), which belongs to the tile's columns. */
 static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
     tw_product_run(head->products, &(tw_product_t){.a = tw_transposed(m),
@@ -230,7 +230,7 @@ static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_ma
                                                    .beta = 1.0f});
 }
 
-/** p, dp: (rows, cols) */
+/** Run the backward pass of a tile; p and dp: scratch (rows, cols). */
 static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
 {
     probabilities(head, tile, p);
@@ -257,7 +257,8 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
     }
 }
 
-/** The heads of a sequence that share one of k and v, whose gradients they add to in turn. */
+/** Run the backward pass of the heads of a sequence that share one of k and v, whose gradients they add to in
+ *  turn. */
 static void backward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;

@@ -1,10 +1,10 @@
-/** Private to trainer/model: a buffer in parts that begin on cache lines. */
+/** Private to trainer/model: divides a buffer into parts that begin on cache lines. */
 #pragma once
 
 #include "core/core.h"
 
-/** Hands out parts of a buffer; without a buffer it counts bytes only, up to SIZE_MAX where they do not
- *  fit. */
+/** Hands out parts of a buffer; without a buffer it only counts bytes, and stops at SIZE_MAX if they
+ *  overflow. */
 typedef struct tw_carver {
     char *base;
     size_t used;
@@ -23,8 +23,7 @@ static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)
     return (float *)tw_carve_bytes(carver, tw_size_mul(n_floats, sizeof(float)));
 }
 
-/** The buffer of a model's scratch, of so many counted bytes; tw_buffer_free frees it. NULL: out of memory
- *  (logged). */
+/** Allocate a model's scratch of the counted bytes; tw_buffer_free frees it. NULL: out of memory (logged). */
 static inline char *tw_carve_alloc(size_t bytes, size_t batch, size_t seq_len)
 {
     char *memory = bytes <= TW_MEMORY_BYTES_MAX ? (char *)tw_buffer_alloc(bytes) : NULL;

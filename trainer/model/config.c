@@ -1,4 +1,4 @@
-/* Shapes of models: the published ones, one of about a given size, and what is no model. */
+/* Shapes of models: published ones, one of about a given size, and checks of what is no model. */
 #include "trainer/model/config.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ typedef struct preset {
         .layer_norm_epsilon = 1e-5                                                                     \
     }
 
-/* What follows `untied` is what the family has besides, rope first. */
+/* The arguments after `untied` are what else the family has, rope first. */
 #define LLAMA(of, words, positions, layers, heads, kv_heads, width, head, inner, epsilon, untied, ...)      \
     {                                                                                                       \
         .vocab_size = words, .n_positions = positions, .n_layer = layers, .n_head = heads, .n_embd = width, \
@@ -84,7 +84,7 @@ static double count_params(const tw_model_config_t *config)
     return (double)config->n_layer * block + root;
 }
 
-/** The depth that comes nearest for a width. */
+/** Return the shape of a width, with the depth that brings it nearest to n_params. */
 static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_size, size_t n_positions)
 {
     tw_model_config_t config = {.vocab_size = vocab_size,
@@ -101,7 +101,8 @@ static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_si
     return config;
 }
 
-/** Wider while the depth for it would be more than width / 64 blocks: GPT-2 itself has 12 of width 768. */
+/** It widens the model while that would have more than width / 64 blocks: GPT-2 itself has 12 of width
+ *  768. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions)
 {
     size_t width = 128;

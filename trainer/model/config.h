@@ -5,7 +5,7 @@
 
 TW_C_BEGIN
 
-/** TW_ERR_INVALID, logged with the field. */
+/** Check a config. TW_ERR_INVALID, logged with the field. */
 tw_status_t tw_model_config_check(const tw_model_config_t *config);
 
 TW_C_END

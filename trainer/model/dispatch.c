@@ -1,4 +1,4 @@
-/* The calls of model.h: arguments are checked here, then the model's kind does the work. */
+/* The calls of model.h: they check arguments, then the model's kind does the work. */
 #include "trainer/model/model.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@ static void check_products(void)
     checked = tw_products_check(tw_product_run);
 }
 
-/** Each caller is told; the log has it once. */
+/** Check oneDNN's products once in a process; every caller gets the result, the log only once. */
 static tw_status_t check_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -69,7 +69,7 @@ double tw_model_unit_products(const tw_model_t *model, size_t unit, size_t seq_l
     return model->ops->unit_products(model, unit, seq_len);
 }
 
-/** A product is 2 operations forwards, and twice that backwards. */
+/** A product takes 2 operations forwards, and twice that backwards. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     double products = 0.0;

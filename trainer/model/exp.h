@@ -23,8 +23,8 @@
 #define TW_EXP_4 (1.0f / 24.0f)
 #define TW_EXP_3 (1.0f / 6.0f)
 
-/** e^x to about 2 units in the last place. From 88 on e^88; below -87 about 1e-38. NaN stays NaN.
- *  2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r by its series up to r^7. */
+/** Return e^x to about 2 units in the last place; e^88 from 88 on; about 1e-38 below -87. NaN stays NaN. It
+ *  is computed as 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r by its series up to r^7. */
 TW_EXP_FN float tw_exp(float x)
 {
     x = x < -87.0f ? -87.0f : x;

@@ -1,5 +1,5 @@
-/** The families of models: one row for each. A new family that is built like one of these is a row here; one
- *  that is not is a kind of its own, too: see tw_model_kind_t. */
+/** The families of models: one row for each. A new family that is built like one of these needs only a row
+ *  here; another one needs a kind of its own, too: see tw_model_kind_t. */
 #pragma once
 
 #include "core/core.h"
@@ -19,15 +19,17 @@ typedef struct tw_model_family_row {
     tw_model_kind_t kind;
     const char *name;         /**< model_type of config.json, and of model.family */
     const char *architecture; /**< class of transformers that config.json names */
-    int has_window;           /**< tokens may see a window only */
-    int has_first_window;     /**< config.json says whether, and from which layer on (use_sliding_window) */
-    int may_have_biases;      /**< attention_bias: q, k, v and o have biases */
-    int has_qkv_biases;       /**< q, k and v have biases, whatever attention_bias says */
-    int has_head_norms;       /**< q and k have norms of their heads */
-    int head_dim;             /**< that config.json leaves out; 0: the width by the heads */
+    int has_window;           /**< 1: attention may be limited to a window */
+    /** 1: config.json says if there is a window, and from which layer on (use_sliding_window) */
+    int has_first_window;
+    int may_have_biases; /**< 1: with attention_bias, q, k, v and o have biases */
+    int has_qkv_biases;  /**< 1: q, k and v have biases, whatever attention_bias says */
+    int has_head_norms;  /**< 1: heads of q and k have norms */
+    int head_dim;        /**< width of a head if config.json leaves it out; 0: model width over heads */
 } tw_model_family_row_t;
 
-/** FAMILY(id, name, architecture, what is set of the row) for each: the enum and the rows come from here. */
+/** FAMILY(id, name, architecture, initializers of the row) for each family; the enum and the rows are made of
+ *  it. */
 #define TW_MODEL_FAMILIES(FAMILY)                                                                  \
     FAMILY(GPT2, "gpt2", "GPT2LMHeadModel", .kind = TW_MODEL_KIND_GPT2)                            \
     FAMILY(LLAMA, "llama", "LlamaForCausalLM", .kind = TW_MODEL_KIND_LLAMA, .may_have_biases = 1)  \
@@ -47,9 +49,9 @@ typedef enum tw_model_family {
 /** Names in the order of the enum, NULL-terminated: the choices of model.family. */
 extern const char *const tw_model_family_names[TW_MODEL_FAMILY_COUNT + 1];
 
-/** The row of a family, which must be one. */
+/** Return the row of a family, which must be valid. */
 const tw_model_family_row_t *tw_model_family_get(tw_model_family_t family);
-/** "gpt2", "llama", "mistral", "qwen2", "qwen3"; NULL outside the range. */
+/** Return "gpt2", "llama", "mistral", "qwen2" or "qwen3"; NULL outside the range. */
 const char *tw_model_family_name(tw_model_family_t family);
 
 TW_C_END

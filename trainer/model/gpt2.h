@@ -6,7 +6,8 @@
 
 TW_C_BEGIN
 
-/* A block's tensors; tensors.c has their names and shapes. All are there, so that each is its place, too. */
+/* A block's tensors; tensors.c has their names and shapes. A block has all of them, so each is its own place,
+ * too. */
 enum {
     TW_GPT2_LN_1_W,
     TW_GPT2_LN_1_B,
@@ -25,7 +26,7 @@ enum {
 
 /** Scratch memory, of B * T = N rows. */
 typedef struct tw_gpt2_scratch {
-    void *saved;              /* what a block would save, where nobody wants it */
+    void *saved;              /* what a block saves, if the caller does not want it */
     float *gamma, *bias;      /* vectors as fp32: C, 4C */
     float *norm;              /* (N,C) */
     float *d_norm;            /* (N,C) */
@@ -35,7 +36,7 @@ typedef struct tw_gpt2_scratch {
 } tw_gpt2_scratch_t;
 
 typedef struct tw_gpt2 {
-    tw_model_t model; /* first: a tw_model_t is a tw_gpt2_t */
+    tw_model_t model; /* it is first, so that a tw_model_t * is one of these */
     tw_gpt2_scratch_t scratch;
 } tw_gpt2_t;
 
@@ -49,14 +50,14 @@ typedef struct tw_gpt2_saved {
     tw_model_norm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
-/** gpt2_memory.c: bytes of what a block saves of n rows */
+/** Return the bytes that a block saves of n rows (gpt2_memory.c). */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
-/** Returns the parts of a block's saved memory of n rows. */
+/** Return the parts of a block's saved memory of n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_gpt2_reserve(tw_model_t *model);
 
-/** gpt2_block.c: as in ops.h */
+/** Forward and backward pass of a block (gpt2_block.c), as in ops.h. */
 void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved);
 void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

@@ -34,21 +34,21 @@ static block_t gpt2_block_of(tw_model_t *model, const void *const *weights, floa
                      .saved = tw_gpt2_saved_at(config, n, saved)};
 }
 
-/** Reads a vector of at most 4C as fp32; the next call takes its place. */
+/** Read a vector of at most 4C as fp32; it is valid until the next call. */
 static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, n_elems, block->scratch->bias);
     return block->scratch->bias;
 }
 
-/** Reads one of (C), likewise. */
+/** Read a vector (C), likewise. */
 static const float *gamma_of(const block_t *block, int weight)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, block->c, block->scratch->gamma);
     return block->scratch->gamma;
 }
 
-/* A weight (in,out), which is tensor `weight`; its bias is the next. */
+/* A layer with weight (in,out), which is tensor `weight`; its bias is the next tensor. */
 typedef struct layer {
     int weight;
     size_t in, out;
@@ -59,7 +59,7 @@ static tw_layer_t sizes_of(const block_t *block, layer_t layer)
     return (tw_layer_t){block->n, layer.in, layer.out, layer.out, 0};
 }
 
-/** Computes y (N,out) = x (N,in) w + b, or adds it to y. */
+/** Compute y (N,out) = x (N,in) w + b, or add it to y. */
 static void linear(const block_t *block, layer_t layer, const float *x, int accumulate, float *y)
 {
     const tw_compute_t *compute = block->compute;
@@ -69,7 +69,7 @@ static void linear(const block_t *block, layer_t layer, const float *x, int accu
     tw_layer_forward(compute, sizes_of(block, layer), factor, block->weights[layer.weight], 1.0f, y);
 }
 
-/** dx (N,in) = dy (N,out) w', and the gradients of w, where it is wanted, and of b. */
+/** Compute dx (N,in) = dy (N,out) w', and the gradients of w, if wanted, and of b. */
 static void linear_backward(const block_t *block, layer_t layer, const float *x, const float *dy, float *dx)
 {
     const tw_compute_t *compute = block->compute;
@@ -85,7 +85,7 @@ static void linear_backward(const block_t *block, layer_t layer, const float *x,
                             dx);
 }
 
-/** The norm of x whose gamma is tensor `weight`, and beta the next. */
+/** Return the norm of x whose gamma is tensor `weight`, and beta the next one. */
 static tw_model_norm_t gpt2_norm_of(const block_t *block, int weight, const float *x,
                                     tw_model_norm_stats_t stats)
 {
@@ -110,7 +110,7 @@ static void norm_again(const block_t *block, int weight, const float *x, tw_mode
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** Compute d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void gpt2_norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
                                float *d)
 {
@@ -120,7 +120,7 @@ static void gpt2_norm_backward(const block_t *block, int weight, const float *x,
     tw_spread_norm_backward(block->compute, &norm, block->scratch->d_norm, &to);
 }
 
-/** Computes middle (N,C) = x + attention(norm(x)). */
+/** Compute middle (N,C) = x + attention(norm(x)). */
 static void gpt2_attention_forward(const block_t *block, const float *x)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -133,7 +133,7 @@ static void gpt2_attention_forward(const block_t *block, const float *x)
     linear(block, (layer_t){TW_GPT2_ATTN_PROJ_W, c, c}, saved->attended, 1, saved->middle);
 }
 
-/** Computes y (N,C) = middle + mlp(norm(middle)). */
+/** Compute y (N,C) = middle + mlp(norm(middle)). */
 static void gpt2_mlp_forward(const block_t *block, float *y)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -145,7 +145,7 @@ static void gpt2_mlp_forward(const block_t *block, float *y)
     linear(block, (layer_t){TW_GPT2_MLP_PROJ_W, 4 * c, c}, block->scratch->hidden, 1, y);
 }
 
-/** d (N,C): the gradient by y becomes that by middle. */
+/** Turn d (N,C) from the gradient by y into that by middle. */
 static void gpt2_mlp_backward(const block_t *block, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -160,7 +160,7 @@ static void gpt2_mlp_backward(const block_t *block, float *d)
     gpt2_norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
-/** d (N,C): the gradient by middle becomes that by x. */
+/** Turn d (N,C) from the gradient by middle into that by x. */
 static void gpt2_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -188,7 +188,8 @@ void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *w
                             const void *saved, float *d, float *const *grads)
 {
     (void)unit;
-    block_t block = gpt2_block_of(model, weights, grads, (void *)(uintptr_t)saved); /* it is only read */
+    /* it is only read, though the struct is not const */
+    block_t block = gpt2_block_of(model, weights, grads, (void *)(uintptr_t)saved);
     gpt2_mlp_backward(&block, d);
     gpt2_attention_backward(&block, x, d);
 }

@@ -1,4 +1,4 @@
-/* Where GPT-2's saved and scratch memory lies: one buffer each, parts begin on cache lines. */
+/* Lays out GPT-2's saved and scratch memory: a buffer each, whose parts begin on cache lines. */
 #include "trainer/model/carve.h"
 #include "trainer/model/gpt2.h"
 

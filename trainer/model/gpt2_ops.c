@@ -1,4 +1,4 @@
-/* GPT-2 as a kind of model. */
+/* The table of operations of GPT-2. */
 #include "trainer/model/gpt2.h"
 #include "trainer/model/host.h"
 

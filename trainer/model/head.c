@@ -1,4 +1,4 @@
-/* Logits and losses. */
+/* Computes logits and losses. */
 #include "trainer/model/head.h"
 
 #include <string.h>
@@ -6,11 +6,11 @@
 #include "trainer/model/model.h"
 
 /* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few
- * are best. */
+ * chunks are best. */
 #define LOGITS_ELEMS ((size_t)16 << 20)
 enum { ROWS_STEP = 16 };
 
-/** Chunks have about one size, in steps that products like. */
+/** Chunks have about the same size, in steps that suit products. */
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
     size_t most = LOGITS_ELEMS / vocab_size;
@@ -32,7 +32,7 @@ typedef struct rows_call {
     float scale;
 } rows_call_t;
 
-/** Losses of some rows, whose logits become the gradient by themselves. */
+/** Compute the losses of some rows; the logits are overwritten by the gradient by them. */
 static void rows_loss(void *ctx, size_t first, size_t n, int thread)
 {
     const rows_call_t *call = ctx;
@@ -51,8 +51,8 @@ static void rows_loss(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** logits = norm w'; returns the sum of the rows' losses, which are added to their sequences' sums [B] if
- *  that is not NULL. */
+/** Compute logits = norm w', and return the sum of the rows' losses. They are also added to their sequences'
+ *  sums [B], unless that is NULL. */
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
@@ -85,7 +85,7 @@ static void narrow_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** The logits' gradient as a factor, where it is. */
+/** Return the logits' gradient as a factor, in the logits' memory. */
 static tw_matrix_t logits_factor(const chunk_t *chunk)
 {
     const tw_head_t *head = chunk->head;
@@ -97,7 +97,7 @@ static tw_matrix_t logits_factor(const chunk_t *chunk)
     return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
 }
 
-/** d_norm (rows,C) = d_logits w;  d_weight (V,C) += d_logits' norm, unless it is NULL */
+/** Compute d_norm (rows,C) = d_logits w, and d_weight (V,C) += d_logits' norm unless it is NULL. */
 static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
@@ -123,8 +123,7 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
     }
 }
 
-/** Goes through all rows, for d_norm and d_weight, or d_norm, or sums, or none of them. Returns the sum of
- *  losses. */
+/** Go through all rows, chunk by chunk; d_norm, d_weight and sums may be NULL. Return the sum of losses. */
 static double all_chunks(const tw_head_t *head, float scale, float *d_norm, float *d_weight, double *sums)
 {
     double sum = 0.0;
@@ -159,7 +158,7 @@ void tw_head_losses(const tw_head_t *head, double *losses)
 
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits)
 {
-    tw_matrix_t rows = tw_factor_from(head->norm, at * head->norm.stride); /* one of each sequence */
+    tw_matrix_t rows = tw_factor_from(head->norm, at * head->norm.stride); /* one row of each sequence */
     rows.stride = head->seq_len * head->norm.stride;
     tw_spread_product(head->compute, &(tw_product_t){.a = rows,
                                                      .b = tw_transposed(head->weight),

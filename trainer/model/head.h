@@ -1,5 +1,5 @@
-/** Private to trainer/model: the output layer and the loss, some rows of logits at a time, which are made and
- *  used up at once. N = B * T rows of C channels, V words. */
+/** Private to trainer/model: the output layer and the loss. Logits are made some rows at a time, and consumed
+ *  at once. N = B * T rows of C channels, V words. */
 #pragma once
 
 #include "trainer/model/linear.h"
@@ -13,19 +13,19 @@ typedef struct tw_head {
     const int32_t *targets; /* (N), words or TW_MODEL_NO_TARGET */
     size_t n, c, v, seq_len;
     float *logits;  /* (logit_rows,V): scratch */
-    double *losses; /* (logit_rows): likewise */
+    double *losses; /* (logit_rows): scratch */
     size_t logit_rows;
 } tw_head_t;
 
-/** Rows of logits at a time: about 64 MB of them, so that they and their gradient stay small beside the
- *  weights. */
+/** Return the rows of logits that are made at a time: about 64 MB, so that they and their gradient stay small
+ *  beside the weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** The mean loss. If d_norm is not NULL: d_norm (N,C) = the gradient of scale times it; d_weight (V,C) +=
- *  that by the weight, unless it is NULL. */
+/** Return the mean loss. Unless d_norm is NULL, d_norm (N,C) becomes the gradient of scale times the loss,
+ *  and, unless d_weight is NULL, that by the weight is added to d_weight (V,C). */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
-/** The mean loss of each sequence, [N / seq_len]. */
+/** Compute the mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);
-/** Computes the logits after token `at` of each sequence, [N / seq_len, V]. Targets are not looked at. */
+/** Compute the logits after token `at` of each sequence, [N / seq_len, V]; targets are ignored. */
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* A model of any kind on this processor: made, and its end. */
+/* Makes and destroys models of any kind on this processor. */
 #include "trainer/model/host.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* Initial values, drawn by counter: no element depends on another. */
+/* Draws initial values by counter: no element depends on another. */
 #include <math.h>
 
 #include "trainer/model/ops.h"
 
-/** Does a step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/** Take a step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
  *  2014). */
 static uint64_t init_mix(uint64_t x)
 {
@@ -13,13 +13,13 @@ static uint64_t init_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/** Draws a number between 0 and 1, never 0. */
+/** Draw a number between 0 and 1, never 0. */
 static double uniform(uint64_t key, uint64_t counter)
 {
     return ((double)(init_mix(key ^ init_mix(counter)) >> 11) + 0.5) * 0x1p-53;
 }
 
-/** Box and Muller: elements 2i and 2i + 1 are the two coordinates of one point. */
+/** Draw a normal number by Box and Muller: elements 2i and 2i + 1 are the two coordinates of a point. */
 static double init_normal(uint64_t key, size_t elem)
 {
     uint64_t pair = elem / 2;

@@ -8,7 +8,7 @@
 
 #include "trainer/model/exp.h"
 
-/* What tools that compile this file alone call it. */
+/* The name of the table when a tool compiles this file alone. */
 #ifndef TW_KERNELS
 #define TW_KERNELS kernels_alone
 #endif
@@ -17,7 +17,7 @@
 
 enum { LANES = 16 };
 
-/* Lanes that a register holds. */
+/* How many lanes a register holds. */
 #if defined(__AVX512F__)
 enum { WIDTH = 16 };
 #elif defined(__AVX2__)
@@ -38,7 +38,7 @@ typedef struct lanes {
 /* Loops over the registers of 16 lanes; compilers unroll it. */
 #define EACH(p) for (size_t p = 0; p < VECTORS; p++)
 
-/** Loads elements i .. i + 15 of n; 0 behind the end. */
+/** Load elements i .. i + 15 of n; those beyond the end are 0. */
 INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
 {
     float rest[LANES] = {0};
@@ -94,7 +94,7 @@ static float dot(const float *x, const float *y, size_t n)
 
 /* ---- a register at a time ------------------------------------------------------------------------------ */
 
-/** Returns elements i .. i + WIDTH - 1 of n; 0 behind the end. */
+/** Return elements i .. i + WIDTH - 1 of n; those beyond the end are 0. */
 INLINE vector_t get(const float *x, size_t i, size_t n)
 {
     float rest[WIDTH] = {0};
@@ -119,7 +119,7 @@ INLINE vector_t choose(bits_t mask, vector_t yes, vector_t no)
     return (vector_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
 }
 
-/** Returns tw_exp of each, with the same bits. */
+/** Return tw_exp of each, with the same bits. */
 INLINE vector_t exponential(vector_t x)
 {
     const vector_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
@@ -189,8 +189,8 @@ static void layernorm_apply(const tw_model_norm_t *norm, float *y)
     }
 }
 
-/* What the gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g = dy *
- * gamma. */
+/* What a norm's gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g =
+ * dy * gamma. */
 typedef struct row_means {
     float g, g_x;
 } row_means_t;
@@ -205,7 +205,7 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
         load(x, i, c, &b);
         EACH(p)
         {
-            vector_t g = d.vectors[p] * a.vectors[p]; /* 0 behind the end */
+            vector_t g = d.vectors[p] * a.vectors[p]; /* 0 beyond the end */
             sum_g.vectors[p] += g;
             sum_g_x.vectors[p] += g * ((b.vectors[p] - mean) * rstd);
         }
@@ -213,7 +213,8 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-/** has_vectors: gamma's and beta's gradients, too. It is a constant where this is called, so no loop asks. */
+/** Compute dx, and, if has_vectors, gamma's and beta's gradients. Callers pass a constant, so that loops need
+ *  not test it. */
 INLINE void layernorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
                                 const tw_model_norm_gradients_t *to, int has_vectors)
 {
@@ -261,7 +262,7 @@ static float rmsnorm_row(const float *x, const float *gamma, size_t c, double ep
     return rstd;
 }
 
-/** The mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
+/** Return the mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
 static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, size_t c, float rstd)
 {
     lanes_t total = {{{0}}}, a, b, g;
@@ -380,7 +381,7 @@ static void norm_backward_vectors(const tw_model_norm_t *norm, const float *dy, 
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/** Returns 1 + e^-2u. */
+/** Return 1 + e^-2u. */
 INLINE vector_t gelu_divisor(vector_t x)
 {
     vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
@@ -395,7 +396,7 @@ static void gelu_forward(const float *x, size_t n, float *y)
     }
 }
 
-/** y = x s(2u), s' = s (1 - s):  dy/dx = s + x s (1 - s) d(2u)/dx */
+/** Multiply d by dy/dx = s + x s (1 - s) d(2u)/dx, as y = x s(2u) and s' = s (1 - s). */
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -415,7 +416,7 @@ static void swiglu_forward(const float *gate, const float *up, size_t n, float *
     }
 }
 
-/** silu = x s(x), s' = s (1 - s):  dsilu/dx = s (1 + x (1 - s)) */
+/** Compute the gradients: silu = x s(x) and s' = s (1 - s), so dsilu/dx = s (1 + x (1 - s)). */
 static void swiglu_backward(const float *gate, const float *up, size_t n, float *dy, float *d_gate)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -437,7 +438,7 @@ static float row_max(const float *row, size_t n)
     return max;
 }
 
-/** Replaces row by exp(row - max); returns the sum. */
+/** Replace row by exp(row - max); return the sum. */
 static float exponentials(float *row, size_t n, float max)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -498,8 +499,8 @@ static void kernel_bias_backward(const float *restrict dy, size_t n, size_t c, s
     }
 }
 
-/** Rounds to the nearest, ties to even. The sum carries into the exponent; of a NaN it would leave
- *  anything. */
+/** Round to bf16, to the nearest, ties to even. The addition may carry into the exponent; a NaN, which it
+ *  could turn into anything, is handled apart. */
 INLINE uint16_t narrowed(float x)
 {
     uint32_t bits;
@@ -516,7 +517,7 @@ static void kernel_narrow(const float *restrict x, size_t n, uint16_t *restrict 
     }
 }
 
-/** A piece at a time through memory of its own: y begins where x does, and never overtakes it. */
+/** Round in place, a piece at a time through a buffer: y begins where x does, and never overtakes it. */
 static void narrow_in_place(float *x, size_t n)
 {
     uint16_t piece[512];
@@ -527,7 +528,7 @@ static void narrow_in_place(float *x, size_t n)
     }
 }
 
-/** sign: 1, or -1 for the opposites of the angles. */
+/** Rotate a head; sign: 1, or -1 for the opposite angles. */
 INLINE void turn(float *restrict x, size_t width, const float *restrict cosines, const float *restrict sines,
                  float sign)
 {

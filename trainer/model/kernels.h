@@ -1,8 +1,7 @@
 /** Private to trainer/model: the layers of a transformer between its products, fp32, forwards and backwards,
  *  for each instruction set.
- *  They are pure: all memory is the caller's, and nothing but the named outputs is written. All sets give the
- *  same bits. Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels; V
- *  words. */
+ *  All memory is the caller's, and they write nothing but the named outputs. All sets give the same bits.
+ *  Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels; V words. */
 #pragma once
 
 #include "core/core.h"
@@ -19,15 +18,15 @@ typedef struct tw_model_norm {
     const float *x;            /* (N,C) */
     const float *gamma, *beta; /* (C) */
     size_t n, c;
-    double epsilon; /* only forwards */
+    double epsilon; /* used by the forward pass only */
     tw_model_norm_stats_t stats;
 } tw_model_norm_t;
 
 /** Where a norm's gradients go. */
 typedef struct tw_model_norm_gradients {
     float *dx;             /* (N,C) */
-    float *dgamma, *dbeta; /* (C), which are added to; without beta dbeta is not used */
-    int accumulate;        /* 1: dx is added to */
+    float *dgamma, *dbeta; /* (C) gradients are added to them; without beta, dbeta is not used */
+    int accumulate;        /* 1: dx +=; 0: dx = */
 } tw_model_norm_gradients_t;
 
 /** The kernels of one instruction set. */
@@ -37,64 +36,65 @@ typedef struct tw_kernel_set {
 
     /** Writes y (N,C) and stats. */
     void (*norm_forward)(const tw_model_norm_t *norm, float *y);
-    /** Writes y again, from stats that forward left. */
+    /** Writes y again, from the stats of a forward pass. */
     void (*norm_apply)(const tw_model_norm_t *norm, float *y);
-    /** All gradients, from dy (N,C), which may be to->dx if accumulate is 0. */
+    /** Computes all gradients from dy (N,C), which may be to->dx if accumulate is 0. */
     void (*norm_backward)(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to);
-    /** The same in two, with the same bits, so that threads can share the work: dx of some rows; and dgamma
-     *  and dbeta of n columns from `first` on. dx may be x once no vector is needed any more. */
+    /** Do the same in two calls, with the same bits, so that threads can share the work: dx of some rows;
+     *  dgamma and dbeta of n columns from `first` on. dx may be x once no column is needed any more. */
     void (*norm_backward_input)(const tw_model_norm_t *norm, const float *dy,
                                 const tw_model_norm_gradients_t *to);
     void (*norm_backward_vectors)(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
                                   const tw_model_norm_gradients_t *to);
-    /** One row's root-mean-square norm; returns rstd. x, y, gamma [c]; y may be x. */
+    /** Computes one row's root-mean-square norm; returns rstd. x, y, gamma [c]; y may be x. */
     float (*rmsnorm_row)(const float *x, const float *gamma, size_t c, double epsilon, float *y);
-    /** What one row adds to its dgamma [n]. */
+    /** Adds one row's part to dgamma [n]. */
     void (*rmsnorm_row_vector)(const float *dy, const float *x, float rstd, size_t n, float *dgamma);
 
     /* ---- GELU, the tanh form (arXiv 1606.08415) ---- */
 
-    /** y = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)). x, y [n]. */
+    /** Computes y = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)). x, y
+     *  [n]. */
     void (*gelu_forward)(const float *x, size_t n, float *y);
     /** Multiplies d [n] by the derivative at x. */
     void (*gelu_backward)(const float *x, size_t n, float *d);
 
     /* ---- SwiGLU: y = silu(gate) * up, silu(x) = x / (1 + e^-x) (arXiv 2002.05202) ---- */
 
-    /** gate, up, y [n]. */
+    /** Computes y = silu(gate) * up; gate, up, y [n]. */
     void (*swiglu_forward)(const float *gate, const float *up, size_t n, float *y);
-    /** dy [n] becomes the gradient by up; d_gate [n] = that by gate. */
+    /** Computes gradients: dy [n] becomes that by up, d_gate [n] is that by gate. */
     void (*swiglu_backward)(const float *gate, const float *up, size_t n, float *dy, float *d_gate);
 
     /* ---- softmax and cross-entropy ---- */
 
-    /** row [n] = exp(row - max) / sum. n >= 1. */
+    /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** dp [n] becomes the gradient by what p [n] is the softmax of, times factor: p * (dp - sum of p * dp) *
-     *  factor. */
+    /** Turns dp [n] into the gradient by the scores whose softmax p [n] is, times factor: p * (dp - sum of p
+     *  * dp) * factor. */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
-    /** -log softmax(logits)[target]; afterwards logits [v] are its gradient times scale. */
+    /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);
 
     /* ---- rows and elements ---- */
 
-    /** Sets each of n rows of y (c of `stride` elements) to b (c), or adds b. */
+    /** Sets each of n rows of y (c elements, `stride` apart) to b (c), or adds b. */
     void (*bias_forward)(const float *b, size_t n, size_t c, size_t stride, int accumulate, float *y);
     /** Adds each row of dy to db (c). */
     void (*bias_backward)(const float *dy, size_t n, size_t c, size_t stride, float *db);
     /** Rounds x to y [n], bf16, to the nearest. */
     void (*narrow)(const float *x, size_t n, uint16_t *y);
-    /** x [n] becomes n elements of bf16 where it begins. */
+    /** Rounds x [n] to bf16 in place: the n results begin where x does. */
     void (*narrow_in_place)(float *x, size_t n);
-    /** Turn one head x [width] by the angles of its position, [width / 2] each; backwards, by their
+    /** Rotates one head x [width] by the angles of its position, [width / 2] each; backwards, by their
      *  opposites. */
     void (*rope_turn)(float *x, size_t width, const float *cosines, const float *sines);
     void (*rope_turn_backward)(float *d, size_t width, const float *cosines, const float *sines);
 } tw_kernel_set_t;
 
-/** Those of the widest instruction set that this machine has. */
+/** Return the kernels of the widest instruction set that this machine has. */
 const tw_kernel_set_t *tw_kernels(void);
-/** All that this machine can run, the plainest first; NULL past the last one. */
+/** Return set `index` of those that this machine can run, the plainest first; NULL past the last one. */
 const tw_kernel_set_t *tw_kernels_get(size_t index);
 
 TW_C_END

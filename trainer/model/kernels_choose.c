@@ -1,4 +1,4 @@
-/* Which kernels this machine can run. */
+/* Finds which kernels this machine can run. */
 #include "trainer/model/kernels.h"
 
 extern const tw_kernel_set_t tw_kernels_plain, tw_kernels_avx2, tw_kernels_avx512;
@@ -7,7 +7,7 @@ enum { MOST_SETS = 3 };
 static const tw_kernel_set_t *sets[MOST_SETS] = {&tw_kernels_plain};
 static size_t n_sets = 1;
 
-/** Found once, when the program is loaded: CPUID may take microseconds under a hypervisor. */
+/** It runs once, when the program is loaded: CPUID may take microseconds under a hypervisor. */
 __attribute__((constructor)) static void look_at_cpu(void)
 {
 #ifdef __x86_64__

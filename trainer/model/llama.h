@@ -30,12 +30,12 @@ enum {
 
 /** Scratch memory. */
 typedef struct tw_llama_scratch {
-    void *saved;          /* what a block would save, where nobody wants it */
+    void *saved;          /* what a block saves, if the caller does not want it */
     float *vector;        /* one vector as fp32, or two of a head: max(C, HD, 2D) */
     float *norm, *d_norm; /* (N,C) */
-    float *qkv, *d_qkv;   /* (N,Q): turned; gradients */
+    float *qkv, *d_qkv;   /* (N,Q): q and k rotated; gradients */
     float *d_attended;    /* (N,HD) */
-    float *hidden;        /* (N,F): what down gets; the gradient by gate */
+    float *hidden;        /* (N,F): input of the down product; the gradient by gate */
     float *d_hidden;      /* (N,F): the gradient by hidden, then by up */
     float *attention;     /* tiles, of each thread */
     tw_root_scratch_t root;
@@ -43,21 +43,21 @@ typedef struct tw_llama_scratch {
 } tw_llama_scratch_t;
 
 typedef struct tw_llama {
-    tw_model_t model; /* first: a tw_model_t is a tw_llama_t */
+    tw_model_t model; /* it is first, so that a tw_model_t * is one of these */
     tw_llama_scratch_t scratch;
 } tw_llama_t;
 
-/** What a block's backward pass needs of its forward pass besides x; norms, turns, SwiGLU and probabilities
- *  are computed again. */
+/** What a block's backward pass needs of its forward pass besides x; norms, rotations, SwiGLU and
+ *  probabilities are computed again. */
 typedef struct tw_llama_saved {
-    float *qkv;             /* (N,Q): with biases, before norms and turns */
+    float *qkv;             /* (N,Q): with biases, before norms and rotation */
     float *attended;        /* (N,HD): attention before its projection */
     float *middle;          /* (N,C): x after attention */
     float *gate, *up;       /* (N,F) */
     float *rstd_1, *rstd_2; /* (N) */
 } tw_llama_saved_t;
 
-/** Widths of q, of k or v, and of all three. */
+/** Return the widths of q, of k or v, and of all three together. */
 static inline size_t tw_llama_q_width(const tw_model_config_t *config)
 {
     return config->n_head * config->llama.head_dim;
@@ -71,14 +71,14 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
     return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
 }
 
-/** llama_memory.c: bytes of what a block saves of n rows */
+/** Return the bytes that a block saves of n rows (llama_memory.c). */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
-/** Returns the parts of a block's saved memory of n rows. */
+/** Return the parts of a block's saved memory of n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_llama_reserve(tw_model_t *model);
 
-/** llama_block.c: as in ops.h */
+/** Forward and backward pass of a block (llama_block.c), as in ops.h. */
 void tw_llama_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
 void tw_llama_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,

@@ -7,7 +7,7 @@
 
 /* What the functions of a call share. */
 typedef struct block {
-    const int *places; /* of tensors in the unit; -1: the family has none */
+    const int *places; /* places of tensors in the unit; -1: the family has no such tensor */
     const tw_model_config_t *config;
     const tw_compute_t *compute;
     const tw_llama_scratch_t *scratch;
@@ -57,7 +57,7 @@ static float *grad_of(const block_t *block, int tensor)
     return block->grads[block->places[tensor]];
 }
 
-/** Reads a tensor of the block as fp32 [n_elems], into `to`. */
+/** Read a tensor of the block as fp32 [n_elems], into `to`. */
 static const float *widen(const block_t *block, int tensor, size_t n_elems, float *to)
 {
     tw_weight_read(block->compute, block->weights[block->places[tensor]], 0, n_elems, to);
@@ -66,7 +66,7 @@ static const float *widen(const block_t *block, int tensor, size_t n_elems, floa
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-/* A weight (out, in) between x (N,in) and y (N,out), whose rows lie y_stride apart. */
+/* A layer: weight (out, in) between x (N,in) and y (N,out), whose rows are y_stride apart. */
 typedef struct layer {
     int tensor;
     size_t in, out, y_stride;
@@ -82,7 +82,7 @@ static const void *llama_weight_of(const block_t *block, layer_t layer)
     return block->weights[block->places[layer.tensor]];
 }
 
-/** What goes into a layer (N,in), and the gradient by what comes out (N,out), as factors. */
+/** Return as factors a layer's input (N,in), and the gradient by its output (N,out). */
 static tw_matrix_t input_factor(const block_t *block, const float *x, size_t in)
 {
     return tw_factor(block->compute, x, block->n * in, in, block->compute->narrow);
@@ -93,13 +93,13 @@ static tw_matrix_t output_factor(const block_t *block, const float *dy, size_t o
     return tw_factor(block->compute, dy, block->n * out, out, block->compute->narrow_d);
 }
 
-/** Computes y = x w' + beta y. */
+/** Compute y = x w' + beta y. */
 static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, float beta, float *y)
 {
     tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, llama_weight_of(block, layer), beta, y);
 }
 
-/** The weight's gradient, where it is wanted, += dy' x; dx (N,in) = dy w + beta dx */
+/** Add dy' x to the weight's gradient, if wanted, and compute dx (N,in) = dy w + beta dx. */
 static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
@@ -124,7 +124,7 @@ static void llama_bias_backward(const block_t *block, layer_t layer, int tensor,
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
-/* One of the three, its bias, and where it begins in a row of Q. */
+/* The product of q, k or v, its bias, and where its columns begin in a row of Q. */
 typedef struct projection {
     layer_t layer;
     int bias;
@@ -141,7 +141,7 @@ static projection_t projection_of(const block_t *block, int which)
     return projections[which];
 }
 
-/** Computes qkv (N,Q) from the norm in scratch. */
+/** Compute qkv (N,Q) from the norm in scratch. */
 static void qkv_forward(const block_t *block, float *qkv)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -154,7 +154,7 @@ static void qkv_forward(const block_t *block, float *qkv)
     }
 }
 
-/** Computes d_norm (N,C), the gradient by the norm's output. */
+/** Compute d_norm (N,C), the gradient by the norm's output. */
 static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -169,18 +169,17 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
     }
 }
 
-/* What is done with each head of q and k between product and attention: a norm where there is one, then the
- * turn. */
+/* Work on each head of q and k between product and attention: a norm, if there is one, then the rotation. */
 typedef struct heads {
     const block_t *block;
     const tw_kernel_set_t *kernels;
     size_t width, pairs, n_q, n;    /* D, D / 2; heads of q, and of q and k */
     const float *q_gamma, *k_gamma; /* [D], or NULL */
-    float *d_q_gamma, *d_k_gamma;   /* likewise, backwards */
+    float *d_q_gamma, *d_k_gamma;   /* [D], their gradients, or NULL */
     double epsilon;
 } heads_t;
 
-/** Both gammas lie in the vector's scratch. */
+/** Return the heads of a block; both gammas are read into the vector's scratch. */
 static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;
@@ -232,14 +231,15 @@ static void turn_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Fills qkv (N,Q) in scratch with the saved one, normed and turned. */
+/** Fill qkv (N,Q) in scratch with the saved one, normed and rotated. */
 static void llama_turn(const block_t *block)
 {
     heads_t heads = heads_of(block);
     over_rows(&heads, turn_rows);
 }
 
-/** The turned one is used up: rstd of a head that has a norm takes the place of its first element. */
+/** Rotate gradients back. The rotated heads are no longer needed: a normed head's first element is
+ *  overwritten by its rstd. */
 static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -262,7 +262,7 @@ static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Adds the gradients of the norms' gammas, of some columns of a head. */
+/** Add the gradients of the norms' gammas, for some columns of a head. */
 static void head_gammas(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -279,7 +279,7 @@ static void head_gammas(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** The gradient by a normed head becomes that by the head. */
+/** Turn gradients by normed heads into those by the heads. */
 static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -300,8 +300,8 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** d_qkv (N,Q) in scratch: the gradient by the turned one becomes that by the saved one. The turned one is
- *  used up. */
+/** Turn d_qkv (N,Q) in scratch from the gradient by the rotated qkv into that by the saved one. This
+ *  overwrites the rotated one. */
 static void turn_backward(const block_t *block)
 {
     heads_t heads = heads_of(block);
@@ -337,7 +337,7 @@ static void norm_again(const block_t *block, int tensor, const float *x, float *
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** Compute d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
 static void llama_norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
     const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
@@ -352,7 +352,7 @@ static layer_t o_layer(const block_t *block)
     return (layer_t){TW_LLAMA_O, block->q, block->c, block->c};
 }
 
-static layer_t gate_layer(const block_t *block, int tensor) /* or up */
+static layer_t gate_layer(const block_t *block, int tensor) /* tensor: gate or up */
 {
     return (layer_t){tensor, block->c, block->inner, block->inner};
 }
@@ -362,7 +362,7 @@ static layer_t down_layer(const block_t *block)
     return (layer_t){TW_LLAMA_DOWN, block->inner, block->c, block->c};
 }
 
-/** Computes middle (N,C) = x + attention(norm(x)). */
+/** Compute middle (N,C) = x + attention(norm(x)). */
 static void llama_attention_forward(const block_t *block, const float *x)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -378,7 +378,7 @@ static void llama_attention_forward(const block_t *block, const float *x)
     }
 }
 
-/** Computes y (N,C) = middle + mlp(norm(middle)). */
+/** Compute y (N,C) = middle + mlp(norm(middle)). */
 static void llama_mlp_forward(const block_t *block, float *y)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -393,13 +393,14 @@ static void llama_mlp_forward(const block_t *block, float *y)
     layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
-/** d (N,C): the gradient by y becomes that by middle. */
+/** Turn d (N,C) from the gradient by y into that by middle. */
 static void llama_mlp_backward(const block_t *block, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
     size_t n_hidden = block->n * block->inner;
-    float *d_gate = scratch->hidden, *d_up = scratch->d_hidden; /* once hidden is used up */
+    /* d_gate overwrites hidden, which is no longer needed then */
+    float *d_gate = scratch->hidden, *d_up = scratch->d_hidden;
     tw_spread_swiglu_forward(block->compute, saved->gate, saved->up, n_hidden, scratch->hidden);
     layer_backward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner),
                    output_factor(block, d, block->c), 0.0f, scratch->d_hidden);
@@ -413,7 +414,7 @@ static void llama_mlp_backward(const block_t *block, float *d)
     llama_norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
-/** d (N,C): the gradient by middle becomes that by x. */
+/** Turn d (N,C) from the gradient by middle into that by x. */
 static void llama_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;

@@ -1,4 +1,4 @@
-/* Where the saved and scratch memory of the Llama family lies: one buffer each. */
+/* Lays out the saved and scratch memory of the Llama family: a buffer each. */
 #include "trainer/model/carve.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"

@@ -1,8 +1,9 @@
-/* The Llama family as a kind of model. */
+/* The table of operations of the Llama family. */
 #include "trainer/model/host.h"
 #include "trainer/model/llama.h"
 
-/** Tokens that one sees on average: half of them, or of a window all but at the beginning. */
+/** Return how many tokens a token sees on average: half of the sequence, or the window, but fewer at the
+ *  beginning. */
 static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq_len)
 {
     double length = (double)seq_len, window = (double)config->llama.window;

@@ -1,4 +1,4 @@
-/* What all kinds of models share. */
+/* Functions that all kinds of models share. */
 #include "trainer/model/ops.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/** Private to trainer/model: what a kind of model provides. dispatch.c checks arguments that all kinds share
- *  and calls these. */
+/** Private to trainer/model: the functions that a kind of model provides. dispatch.c checks arguments that
+ *  all kinds share and calls these. */
 #pragma once
 
 #include "trainer/model/linear.h"
@@ -11,7 +11,7 @@ typedef struct tw_model_ops {
     void (*destroy)(tw_model_t *model);
     double (*unit_products)(const tw_model_t *model, size_t unit, size_t seq_len);
     tw_model_sizes_t (*sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
-    tw_status_t (*reserve)(tw_model_t *model); /* for model->batch and seq_len, which are valid */
+    tw_status_t (*reserve)(tw_model_t *model); /* reserves for model->batch and seq_len, which are valid */
     tw_status_t (*embed_forward)(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                  float *x);
     void (*embed_backward)(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
@@ -47,7 +47,7 @@ enum { TW_ROOT_WORDS, TW_ROOT_POSITIONS, TW_ROOT_GAMMA, TW_ROOT_BETA, TW_ROOT_HE
 /** Most tensors that a kind of model lists for a block. */
 #define TW_MODEL_MOST_TENSORS 16
 
-/** What the root computes in: parts of a model's scratch. */
+/** Scratch of the root: parts of a model's scratch. */
 typedef struct tw_root_scratch {
     float *gamma, *beta;         /* (C): the last norm's vectors as fp32 */
     float *norm, *d_norm;        /* (N,C) */
@@ -60,49 +60,49 @@ typedef struct tw_root_scratch {
 /** The part that all kinds have; a kind's own struct begins with it. */
 struct tw_model {
     const tw_model_ops_t *ops;
-    const tw_model_device_ops_t *device; /* NULL: this processor */
+    const tw_model_device_ops_t *device; /* NULL: the model is on this processor */
     tw_model_config_t config;
     tw_model_tensor_t *tensors; /* [n_tensors], by unit; the names are allocated */
     size_t n_tensors;
     tw_model_unit_t *units; /* [n_units] */
     size_t n_units;
     int root[TW_ROOT_TENSORS]; /* a root tensor's place in its unit; -1: the model has no such tensor */
-    int block[TW_MODEL_MOST_TENSORS]; /* likewise of a block's, by the enum of its kind */
+    int block[TW_MODEL_MOST_TENSORS]; /* the same for a block's tensors, by the enum of its kind */
     size_t n_params;
     size_t batch, seq_len; /* what was reserved; 0: nothing yet */
     const int32_t *starts; /* where documents start (B,T); NULL: a sequence is one document */
     tw_compute_t compute;
-    void *memory;                          /* of tw_model_scratch_alloc; NULL: nothing is reserved */
+    void *memory;                          /* memory of tw_model_scratch_alloc; NULL: nothing is reserved */
     const tw_root_scratch_t *root_scratch; /* in the kind's scratch; NULL: nothing is reserved */
 };
 
-/** The output layer's weight is the embedding's, where it has none of its own. */
+/** Return the tensor of the output layer's weight: the embedding's, if it has none of its own. */
 static inline int tw_root_head_tensor(const tw_model_t *model)
 {
     return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
 }
 
-/** What config says of computing. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees what is
- *  there. */
+/** Set up computing as the config says. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees
+ *  what was made. */
 tw_status_t tw_model_compute_init(tw_model_t *model);
-/** At least so many threads can multiply. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+/** Make products for at least n_threads threads. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);
-/** Frees tensors, their names and units, and what is computed with. */
+/** Free tensors, their names and units, and what the model computes with. */
 void tw_model_cleanup(tw_model_t *model);
 
-/** tensors.c: fill tensors, units and places from the config. TW_ERR_NO_MEMORY, logged; tw_model_cleanup
- *  frees what is there. */
+/** Fill in tensors, units and places from the config (tensors.c). TW_ERR_NO_MEMORY, logged; tw_model_cleanup
+ *  frees what was made. */
 tw_status_t tw_model_tensors_init(tw_model_t *model);
-/** Are these B x T numbers words (targets: or TW_MODEL_NO_TARGET)? TW_ERR_INVALID, logged. */
+/** Check that these B x T numbers are words, or, for targets, TW_MODEL_NO_TARGET. TW_ERR_INVALID, logged. */
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);
 
-/** Takes a buffer for the model's scratch in place of the one before; it is the model's. TW_ERR_NO_MEMORY,
- *  logged. */
+/** Allocate a buffer for the model's scratch, in place of the one before; the model owns it.
+ *  TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_model_scratch_alloc(tw_model_t *model, size_t bytes, tw_carver_t *carver);
 
 /* ---- root.c: calls of tw_model_ops_t that all kinds share */
-/** Carves logits, losses and statistics; the kind sets the other pointers. */
+/** Carve logits, losses and statistics; the kind sets the other pointers. */
 tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_config_t *config, size_t n);
 tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x);
@@ -112,7 +112,7 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
 tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses);
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
-/** The kinds that a config describes; the config is valid. TW_ERR_NO_MEMORY, logged. */
+/** Make a model of each kind, from a valid config. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out);
 

@@ -1,4 +1,4 @@
-/* A matrix's polar factor, nearly: x (a + b x'x + c (x'x)^2), again and again, which moves its singular
+/* Computes a matrix's polar factor, approximately: repeated x = x (a + b x'x + c (x'x)^2) moves its singular
  * values towards 1. A matrix of r x c, r the shorter, takes 2 r r c + r r r multiplications a step, which the
  * model's threads share. */
 #include <math.h>
@@ -24,7 +24,7 @@ static tw_matrix_t stored(const float *at, size_t stride)
     return (tw_matrix_t){.at = at, .stride = stride, .type = TW_TYPE_FP32};
 }
 
-/** square = x x' or x' x, whichever is small. */
+/** Compute square = x x' or x' x, whichever is smaller. */
 static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
 {
     tw_matrix_t x = stored(m->x, m->cols), turned = tw_transposed(x);

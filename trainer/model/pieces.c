@@ -1,5 +1,5 @@
-/* Products in pieces. A library sums in another order where a product has another shape: so the pieces are
- * those of the product's shape, whatever the number of threads, and each is one thread's. */
+/* Computes products in pieces, each by one thread. A library sums in an order that depends on a product's
+ * shape, so the pieces depend on the product's shape alone, not on the number of threads. */
 #include "trainer/model/spread.h"
 
 /* Four times as many pieces would take one thread up to a fifth longer: each reads its factors again. So no
@@ -18,8 +18,8 @@ static size_t pieces_count(size_t all, size_t piece)
     return (all + piece - 1) / piece;
 }
 
-/** The longer side is halved, as long as pieces stay large: what is read for a piece grows with its sides,
- *  what is computed with their product. */
+/** It halves the longer side as long as pieces stay large: what a piece reads grows with its sides, what it
+ *  computes with their product. */
 tw_pieces_t tw_product_pieces(const tw_product_t *p)
 {
     tw_pieces_t pieces = {.rows = p->rows, .cols = p->cols, .n_rows = 1, .n_cols = 1};
@@ -41,7 +41,7 @@ typedef struct cut {
     tw_pieces_t pieces;
 } cut_t;
 
-/** Rows of a factor from `row` on, and columns from `col` on, of what it is after its transposition. */
+/** Return a factor's rows from `row` on and columns from `col` on, as counted after its transposition. */
 static tw_matrix_t factor_from(tw_matrix_t matrix, size_t row, size_t col)
 {
     size_t first = matrix.transposed ? col * matrix.stride + row : row * matrix.stride + col;

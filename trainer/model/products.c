@@ -1,4 +1,4 @@
-/* A table of what oneDNN has made code for, by shape. */
+/* Computes products by oneDNN, and keeps a table of the code that it has made, by shape. */
 #include "trainer/model/products.h"
 
 #include "quant/quant.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Of the OpenMP runtime that oneDNN links; its header comes with GCC alone. */
+/** Functions of the OpenMP runtime that oneDNN links; only GCC has its header. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int n_threads);
 
@@ -22,11 +22,11 @@ typedef struct shape {
 
 typedef struct entry {
     shape_t key;
-    int is_made; /* 0: oneDNN cannot */
+    int is_made; /* 0: oneDNN cannot compute it */
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, c;
-    dnnl_memory_t scratch; /* NULL: it wants none */
-    struct entry *next;    /* of the same bucket */
+    dnnl_memory_t scratch; /* NULL: it needs none */
+    struct entry *next;    /* next entry of the same bucket */
 } entry_t;
 
 #define BUCKETS 256
@@ -34,16 +34,16 @@ typedef struct entry {
 struct tw_products {
     dnnl_stream_t stream;
     entry_t *buckets[BUCKETS];
-    void *scratch; /* [scratch_bytes]; the entries' memory */
+    void *scratch; /* [scratch_bytes] scratch that the entries share */
     size_t scratch_bytes;
-    float *wide[2];       /* factors of bf16 that oneDNN has no code for on this processor, as fp32 */
-    size_t wide_elems[2]; /* there is room for */
+    float *wide[2]; /* bf16 factors converted to fp32, if oneDNN cannot multiply bf16 on this processor */
+    size_t wide_elems[2]; /* elements that `wide` has room for */
     int has_complained;
 };
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-static dnnl_engine_t library; /* of the process, which never ends it; NULL: it does not start */
+static dnnl_engine_t library; /* oneDNN's engine of the process, never destroyed; NULL: it does not start */
 
 static void start_library(void)
 {
@@ -147,7 +147,7 @@ static int products_describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols,
                                             strides) == dnnl_success;
 }
 
-/** What comes after the sum of products; NULL: oneDNN has no memory for it. */
+/** Make the attributes for what comes after the sum of products; NULL: out of memory in oneDNN. */
 static dnnl_primitive_attr_t attributes(const shape_t *key)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -172,7 +172,7 @@ static dnnl_primitive_attr_t attributes(const shape_t *key)
     return attr;
 }
 
-/** The larger one takes the place of the smaller, which entries only point to while they run. */
+/** Grow the shared scratch. It may move, as entries only point to it while they run. */
 static int reserve_scratch(tw_products_t *products, size_t n_bytes)
 {
     if (n_bytes <= products->scratch_bytes) {
@@ -248,7 +248,7 @@ static int products_is_same(const shape_t *a, const shape_t *b)
            a->type == b->type;
 }
 
-/** NULL: no memory for it. */
+/** Return a shape's entry, made if it is not there; NULL: out of memory. */
 static entry_t *find_entry(tw_products_t *products, const shape_t *key)
 {
     entry_t **bucket = &products->buckets[bucket_of(key)];
@@ -331,7 +331,7 @@ static int run_as_it_is(tw_products_t *products, const tw_product_t *p)
     return entry && entry->is_made && run_entry(products, entry, p);
 }
 
-/** A factor of rows by cols as fp32, row after row as it is stored, in products->wide[which]. */
+/** Convert a factor, as it is stored, to fp32 in products->wide[which]. */
 static int products_widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t rows, size_t cols)
 {
     size_t n_rows = matrix->transposed ? cols : rows, n_cols = matrix->transposed ? rows : cols;
@@ -346,7 +346,8 @@ static int products_widen(tw_products_t *products, int which, tw_matrix_t *matri
     return 1;
 }
 
-/** Without AVX-512 oneDNN multiplies no bf16: the same factors as fp32, whose sums are fp32 all the same. */
+/** Compute a product of bf16 with factors converted to fp32: without AVX-512 oneDNN multiplies no bf16. Sums
+ *  are fp32 anyway. */
 static int run_widened(tw_products_t *products, const tw_product_t *p)
 {
     tw_product_t wide = *p;
@@ -357,7 +358,7 @@ static int run_widened(tw_products_t *products, const tw_product_t *p)
 void tw_product_run(tw_products_t *products, const tw_product_t *p)
 {
     if (omp_get_max_threads() != 1) {
-        omp_set_num_threads(1); /* of the regions that the calling thread opens */
+        omp_set_num_threads(1); /* of parallel regions that the calling thread opens */
     }
     if (run_as_it_is(products, p) || run_widened(products, p)) {
         return;

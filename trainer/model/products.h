@@ -2,7 +2,7 @@
  *  Notation: (N,I) is a matrix of N rows of I columns; X' its transpose. Strides count elements.
  *
  *  A model has products of its own: oneDNN makes code for every shape that it meets, which is kept here, and
- *  used by one thread at a time. Same shapes, same bits, on one kind of processor. */
+ *  used by one thread at a time. The same shapes give the same bits, on one kind of processor. */
 #pragma once
 
 #include "core/core.h"
@@ -12,13 +12,13 @@ TW_C_BEGIN
 /** A matrix in memory, or a part of one. */
 typedef struct tw_matrix {
     const void *at;
-    size_t stride; /* from a row to the next; of the matrix as it is stored */
+    size_t stride; /* from a row of the stored matrix to the next */
     int transposed;
     tw_type_t type; /* fp32 or bf16 */
 } tw_matrix_t;
 
-/** c (rows, cols) = alpha * a (rows, inner) * b (inner, cols) + beta * c; a and b are meant after their
- *  transposition, and of one type. */
+/** A product: c (rows, cols) = alpha * a (rows, inner) * b (inner, cols) + beta * c. The sizes of a and b are
+ *  those after transposition; both have one type. */
 typedef struct tw_product {
     tw_matrix_t a, b;
     float *c;
@@ -29,27 +29,27 @@ typedef struct tw_product {
 
 typedef struct tw_products tw_products_t;
 
-/** Bytes that a model's products work in, besides their code. */
+/** Scratch bytes of a model's products, besides their code. */
 #define TW_PRODUCTS_SCRATCH_BYTES ((size_t)1 << 20)
 
 /** TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
 tw_status_t tw_products_create(tw_products_t **out);
 void tw_products_destroy(tw_products_t *products);
-/** Nothing fails: bf16 that oneDNN cannot multiply on this processor is multiplied as fp32, and what it
- *  cannot do at all is done in plain C, and logged once. */
+/** Compute a product. It cannot fail: bf16 that oneDNN cannot multiply on this processor is multiplied as
+ *  fp32, and what oneDNN cannot do at all is done in plain C, which is logged once. */
 void tw_product_run(tw_products_t *products, const tw_product_t *product);
-/** Computes the product in plain C: slow, and every sum in the order of its terms. */
+/** Compute the product in plain C: slow, and every sum in the order of its terms. */
 void tw_product_plain(const tw_product_t *product);
 
-/** Does this processor multiply bf16 faster than fp32? */
+/** Return 1 if this processor multiplies bf16 faster than fp32. */
 int tw_products_have_bf16(void);
-/** What the products are computed with: "oneDNN 2.6.3, avx512_core_bf16". Static storage. */
+/** Return what computes the products: "oneDNN 2.6.3, avx512_core_bf16". Static storage. */
 const char *tw_products_name(void);
 
 typedef void (*tw_product_run_t)(tw_products_t *products, const tw_product_t *product);
-/** Compare `run` with plain C on products of all the forms that the models use, in fp32, and in bf16 where
- *  this processor has it. TW_ERR_INTERNAL: it is wrong beyond rounding, logged with tw_products_name;
- *  TW_ERR_NO_MEMORY. Tens of milliseconds. */
+/** Compare `run` with plain C on products of all the forms that the models use, in fp32, and in bf16 if this
+ *  processor has it. TW_ERR_INTERNAL: it is wrong beyond rounding, logged with tw_products_name;
+ *  TW_ERR_NO_MEMORY. It takes tens of milliseconds. */
 tw_status_t tw_products_check(tw_product_run_t run);
 
 TW_C_END

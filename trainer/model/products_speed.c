@@ -1,4 +1,4 @@
-/* How fast this processor multiplies. */
+/* Measures how fast this processor multiplies. */
 #include "trainer/model/model.h"
 #include "trainer/model/products.h"
 
@@ -14,7 +14,7 @@ int tw_model_has_bf16_products(void)
     return tw_products_have_bf16();
 }
 
-/** Measures the fastest of some runs. */
+/** Return the rate of the fastest of some runs. */
 static double products_measure(tw_products_t *products, const tw_product_t *product)
 {
     double best_sec = 0.0;

@@ -1,19 +1,19 @@
-/* The root of every kind of model: embeddings at one end, the last norm and the loss at the other. N = B * T
- * rows of C channels, V words. */
+/* The root of every kind of model: embeddings, the last norm, and the loss. N = B * T rows of C channels, V
+ * words. */
 #include "trainer/model/head.h"
 #include "trainer/model/ops.h"
 
-/* What the parts of an embedding share. What there is none of, or is not wanted, is NULL. */
+/* What the parts of an embedding share; NULL: there is none, or it is not wanted. */
 typedef struct embed {
     const tw_model_t *model;
     const int32_t *tokens;
     const void *words, *positions; /* (V,C), (n_positions,C) */
-    float *d_words, *d_positions;  /* likewise, gradients */
+    float *d_words, *d_positions;  /* (V,C), (n_positions,C): gradients */
     float *x;                      /* (N,C): the output */
-    const float *dx;               /* likewise, its gradient */
+    const float *dx;               /* (N,C): its gradient */
 } embed_t;
 
-/** Returns a tensor's pointer in a list of the root's; NULL: the model has no such tensor. */
+/** Return a tensor's pointer in a list of the root's; NULL if the model has no such tensor. */
 static const void *root_weight(const tw_model_t *model, const void *const *weights, int tensor)
 {
     return model->root[tensor] >= 0 ? weights[model->root[tensor]] : NULL;
@@ -64,7 +64,8 @@ tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights,
     return TW_OK;
 }
 
-/** Threads share the columns, so that a word that comes twice is added to in order. */
+/** Add rows of the embeddings, or their gradients, for some columns: threads share columns, so that rows of a
+ *  word that comes twice are added in order. */
 static void embed_columns(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
@@ -98,7 +99,7 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 
 /* ---- the last norm and the loss ------------------------------------------------------------------------ */
 
-/** Returns the last norm, of x; its vectors are read into scratch. */
+/** Return the last norm, of x; its vectors are read into scratch. */
 static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
     const tw_root_scratch_t *scratch = model->root_scratch;
@@ -117,7 +118,7 @@ static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *wei
                              .stats = scratch->stats};
 }
 
-/** What the loss is made of. The last norm is `norm`, and what it makes of x goes into scratch. */
+/** Prepare the loss: apply the last norm, `norm`, to x; the result goes into scratch. */
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
                               const int32_t *targets, tw_model_norm_t *norm)
 {

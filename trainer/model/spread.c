@@ -4,7 +4,7 @@
 
 #include "quant/quant.h"
 
-/* A kernel's arguments; each has some of them. */
+/* Arguments of a kernel; each kernel uses some of them. */
 typedef struct call {
     const tw_kernel_set_t *kernels;
     const float *x, *x2;
@@ -13,8 +13,8 @@ typedef struct call {
     uint16_t *y16;
     size_t n, c, stride;
     int accumulate;
-    const tw_model_norm_t *norm;         /* with y; or, backwards, with x (dy) and */
-    const tw_model_norm_gradients_t *to; /* where the gradients go */
+    const tw_model_norm_t *norm;         /* a norm: used with y, or backwards with x, which is dy, and `to` */
+    const tw_model_norm_gradients_t *to; /* where a norm's gradients go */
 } call_t;
 
 /** Spread a call over threads by elements, by rows of c, or by columns of n rows. */
@@ -38,7 +38,7 @@ static void by_columns(const tw_compute_t *compute, call_t *call, tw_pool_range_
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-/** Returns rows first .. first + n - 1 of a norm. */
+/** Return rows first .. first + n - 1 of a norm. */
 static tw_model_norm_t norm_rows(const tw_model_norm_t *norm, size_t first, size_t n)
 {
     tw_model_norm_t rows = *norm;
@@ -98,7 +98,7 @@ void tw_spread_norm_backward(const tw_compute_t *compute, const tw_model_norm_t 
                              const tw_model_norm_gradients_t *to)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .x = dy, .to = to};
-    if (tw_pool_threads(compute->pool) == 1) { /* in one pass over the rows */
+    if (tw_pool_threads(compute->pool) == 1) { /* one thread does it in one pass over the rows */
         compute->kernels->norm_backward(norm, dy, to);
         return;
     }
