@@ -1,16 +1,16 @@
-/* Honest advice: from which link on ours is of use, and what is where it is not. */
+/* Prints advice: on which links ours is of use, and what helps on others. */
 #include "trainer/plan/advice.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Gains below this are lost in the noise. */
+/* Smaller gains are lost in the noise. */
 #define LEAST_GAIN 1.03
 /* A GPU that computes less than this share of a step is not worth its price. */
 #define LEAST_BUSY 0.5
 
-/* What others do where links are slower still. Bits: a parameter and optimizer step, where plain ZeRO-3 has
- * 48. Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
+/* What others do on still slower links. Bits are of a parameter and optimizer step; plain ZeRO-3 has 48.
+ * Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
 typedef struct method {
     const char *name;
     double bits;
@@ -26,14 +26,15 @@ static const method_t methods[] = {
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };
 
-/** The least that a set's bytes take on the links, or its computing; the rate in bytes a second. */
+/** Return the least time of a step: that of a set's bytes on links of a rate in bytes a second, or of
+ *  computing. */
 static double advice_least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
     return fmax(link, plan->compute_sec);
 }
 
-/* What runs today. */
+/* The run as it is today. */
 typedef struct today {
     const tw_plan_case_t *given;
     const tw_plan_point_t *point;
@@ -50,12 +51,12 @@ static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
     return TW_OK;
 }
 
-/* Links that are looked at, bytes a second. */
+/* Range of links that are considered, bytes a second. */
 #define SLOWEST_LINK 1e5
 #define FASTEST_LINK 1e14
 
-/** The slowest link at which today's is as fast as the best of ours could be, or as on any faster link: what
- *  it waits for besides, ours would wait for, too. */
+/** Find the slowest link on which today's run is as fast as the best of ours could be, or as it is on the
+ *  fastest link: what it still waits for there, ours would wait for, too. */
 static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
                                 double *link_rate)
 {
@@ -85,8 +86,8 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/** Micro-batches a step, so that computing takes half of it: what ours moves between nodes is then once a
- *  step. */
+/** Print how many micro-batches a step would make computing half of it: ours crosses between nodes only once
+ *  a step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

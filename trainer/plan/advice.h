@@ -1,13 +1,13 @@
-/** Prints from which link speed on a plain run is as fast as ours, below which ours is too slow, and what
- *  others do then. Private to the planner's program. */
+/** Prints on which links a plain run is as fast as ours, on which ours is too slow, too, and what others do
+ *  then. Private to the planner's program. */
 #pragma once
 
 #include "trainer/plan/program.h"
 
 TW_C_BEGIN
 
-/** The advice for a case whose rows are planned: also what a step costs beyond its computing. time: of
- *  a step with what the case runs now. TW_ERR_NO_MEMORY, and errors of the configuration. */
+/** Print the advice for a case whose rows are planned, and what a step costs beyond its computing. `time` is
+ *  that of a step of what the case runs now. TW_ERR_NO_MEMORY, and errors of the configuration. */
 tw_status_t plan_print_advice(const plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                               const tw_plan_case_time_t *time);
 

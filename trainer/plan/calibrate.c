@@ -1,4 +1,4 @@
-/* What a measured run says of this machine. */
+/* Derives a machine's figures from a measured run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 /* Steps of a run before memory and connections are warm. */
 #define WARM_UP 3
 
-/* Of a link's rate: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes; the rest is
- * acknowledgements and messages' headers. */
+/* Share of a link's rate that payload gets: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes;
+ * acknowledgements and messages' headers take the rest of the loss. */
 #define LINK_SHARE 0.945
-/* Steps that wait less of their time say little of the link. */
+/* A step that waits a smaller share of its time says little of the link. */
 #define LEAST_WAIT 0.5
-/* Links are not looked for below this part of what was said, nor cores. */
+/* Least share of the given link rate, or cores, that a fit considers. */
 #define LEAST_LINK (1.0 / 64.0)
 #define LEAST_CORES 0.5
 
@@ -31,10 +31,10 @@ static const char *const time_keys[N_TIMES] = {"step_sec",
 typedef struct measured {
     double *times[N_TIMES]; /* [n] each */
     size_t n;
-    double memory_bytes; /* the most that a line says; 0: none does */
+    double memory_bytes; /* largest memory_bytes of any line; 0: no line has it */
 } measured_t;
 
-/** Returns how many threads share a time of computing; lines of older programs do not say it, and had one. */
+/** Return how many threads share a time of computing; older programs had one, and wrote no number. */
 static double threads_of(const json_t *line, int which)
 {
     double n = json_number_value(json_object_get(line, "threads"));
@@ -63,7 +63,8 @@ static tw_status_t calibrate_add_line(const char *path, const json_t *line, meas
     return TW_OK;
 }
 
-/** A bench's lines say of which set they are. Sampled text is no step. */
+/** Return 1 if a line is of a step of plain ZeRO-3. A bench's lines name their set; sampled text is no
+ *  step. */
 static int calibrate_is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {
@@ -78,8 +79,8 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
     tw_status_t status = TW_OK;
     json_error_t error;
     json_t *line;
-    json_int_t last = 0; /* step */
-    size_t n = 0;        /* of this run: a bench's rounds are several */
+    json_int_t last = 0; /* last step */
+    size_t n = 0;        /* steps of this run so far; a bench makes several runs */
     while (status == TW_OK && (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error))) {
         if (calibrate_is_plain(line)) {
             json_int_t step = json_integer_value(json_object_get(line, "step"));
@@ -98,11 +99,11 @@ typedef struct fit {
     const tw_train_options_t *options;
     const tw_model_t *model;
     tw_plan_cluster_t *cluster;
-    double times[N_TIMES]; /* typical ones */
+    double times[N_TIMES]; /* typical values */
 } fit_t;
 
-/** Of the progress thread's time, messages take what they take where there are next to no bytes, copies
- *  inside a node what was measured of them, and bytes between nodes the rest. */
+/** Divide the progress thread's time: the exchange, which has few bytes, gives the time of a message; copies
+ *  inside a node take what was measured of them; bytes between nodes take the rest. */
 static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -118,8 +119,8 @@ static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
     cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
 }
 
-/** Halve an interval until the simulated step takes as long as the measured one: the larger the value, the
- *  shorter the step. */
+/** Fit a value by halving its interval, until the simulated step takes as long as the measured one. A larger
+ *  value makes steps shorter. */
 static tw_status_t fit_value(const fit_t *fit, double *value, double low, double high)
 {
     for (int i = 0; i < 60; i++) {
@@ -131,8 +132,7 @@ static tw_status_t fit_value(const fit_t *fit, double *value, double low, double
     return TW_OK;
 }
 
-/** What a step waits for most is what is fitted: the link's rate, or else the cores, which are not the ranks'
- *  alone. */
+/** Fit what a step waits for most: the link's rate, or else the cores, which the ranks share with others. */
 static tw_status_t fit_waiting(const fit_t *fit)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -145,7 +145,7 @@ static tw_status_t fit_waiting(const fit_t *fit)
     return cores > 0.0 ? fit_value(fit, &cluster->cores, LEAST_CORES * cores, cores) : TW_OK;
 }
 
-/** What the run held besides what is counted. */
+/** Fit the memory that the run held besides what is planned. */
 static tw_status_t fit_memory(const fit_t *fit, double measured_bytes)
 {
     tw_plan_memory_t memory;
@@ -167,8 +167,8 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
-/** The median; of the exchange somewhat less: in many an exchange the progress thread still has to do with
- *  the reductions before it. */
+/** Return the median; for the exchange a lower quantile, as the progress thread is often still busy with
+ *  earlier reductions then. */
 static double typical(const measured_t *measured, int which)
 {
     return tw_quantile(measured->times[which], measured->n, which == EXCHANGE_SEC ? 0.35 : 0.5);

@@ -1,4 +1,4 @@
-/* Jobs from a file of JSON. */
+/* Reads cases from a file of JSON. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct tw_plan_cases {
     size_t n;
 };
 
-/* A whole number is stored as an int (INT) or as a double (WHOLE). */
+/* Kinds of values. A whole number is stored as an int (INT) or as a double (WHOLE). */
 typedef enum kind {
     KIND_NUMBER,
     KIND_INT,
@@ -97,7 +97,7 @@ static const case_key_t point_keys[] = {
     {"why", KIND_TEXT, POINT(point.why), 0, 0, NULL, 0},
 };
 
-/* Of plain bytes, encoded and decoded alike. */
+/* Rates of codecs, in plain bytes, the same for encoding and decoding. */
 static const case_key_t codec_keys[] = {
     {"int8", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT8]), 1, MOST, NULL, 0},
     {"int4", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT4]), 1, MOST, NULL, 0},
@@ -221,7 +221,7 @@ static tw_status_t take_object(const place_t *place, const case_key_t *keys, siz
 
 /* ---- points -------------------------------------------------------------------------------------------- */
 
-/** In tokens of the whole given, whatever unit it was published in. */
+/** Convert a published rate, whatever its unit, to tokens a second of all GPUs. */
 static tw_status_t case_take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
                                   tw_plan_point_t *point)
 {
@@ -235,7 +235,7 @@ static tw_status_t case_take_rate(const place_t *place, const tw_plan_case_t *gi
     return TW_OK;
 }
 
-/** What it does not say is the case's. */
+/** Read a point; keys that it lacks are the case's. */
 static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given, json_t *json,
                               tw_plan_point_t *point)
 {
@@ -286,7 +286,7 @@ static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
     return TW_OK;
 }
 
-/** Returns the place of an object in a case. */
+/** Return the place of an object in a case, for errors. */
 static place_t inside(const place_t *place, const char *name)
 {
     place_t inner = {.path = place->path};
@@ -330,7 +330,7 @@ static tw_status_t read_cases(const char *path, const tw_plan_case_t *usual, tw_
         if (list) {
             snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
         }
-        cases->n = i + 1; /* what is begun is freed */
+        cases->n = i + 1; /* so that a case that fails half-way is freed, too */
         TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, usual, &cases->cases[i]));
     }
     return TW_OK;

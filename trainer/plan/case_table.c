@@ -1,4 +1,4 @@
-/* Predicted beside measured. */
+/* Prints predicted beside measured steps. */
 #include <string.h>
 
 #include "trainer/plan/case.h"
@@ -20,7 +20,7 @@ static tw_status_t print_row(const tw_plan_case_t *given, FILE *out)
     return TW_OK;
 }
 
-/* A note's words, in lines of at most so many characters. */
+/* Most characters of a line of notes. */
 #define LINE 118
 
 static void print_words(const char *text, int column, FILE *out)

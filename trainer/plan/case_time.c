@@ -1,4 +1,5 @@
-/* A step of a framework of sharded data parallelism: gathers two units ahead, computes, reduces. */
+/* Simulates a step of a framework of sharded data parallelism: it gathers two units ahead, computes, and
+ * reduces. */
 #include "trainer/plan/case.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ typedef struct walk {
 
 /* Seconds and bytes of an operation. */
 typedef struct cost {
-    double link_bytes, in_node_bytes; /* through a node's link, and a GPU's */
+    double link_bytes, in_node_bytes; /* bytes through a node's link, and through a GPU's */
     double latency_sec;
 } cost_t;
 
@@ -31,7 +32,7 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 
 /* ---- what operations cost ------------------------------------------------------------------------------ */
 
-/** Returns the cost of a gather, or a reduce-scatter, of S bytes over all GPUs, each way. */
+/** Return the cost of a gather or a reduce-scatter of a tensor over all GPUs, each way. */
 static cost_t world_cost(const walk_t *w, double bytes)
 {
     const tw_plan_case_t *given = w->given;
@@ -65,7 +66,7 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     return cost;
 }
 
-/** Returns the cost of one inside each node alone. */
+/** Return the cost of one inside each node alone. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
     double local = w->given->gpus_per_node;
@@ -73,8 +74,8 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Returns the cost of reducing to the shards of a node, each of which is then all-reduced by the GPUs of its
- *  place. */
+/** Return the cost of reducing to the shards of a node, each of which the GPUs of its rail then
+ *  all-reduce. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;
@@ -108,8 +109,8 @@ static cost_t reduce_cost(const walk_t *w, double bytes)
     }
 }
 
-/** Chunks follow each other through node and link: the slower one counts. Where shards are a node's, one goes
- *  after the other. */
+/** Post an operation. Chunks follow each other through node and link, so the slower one counts; with shards
+ *  inside a node, one comes after the other. */
 static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 {
     double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->given->in_node_Bps;
@@ -122,7 +123,7 @@ static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/** Asks for a visit's weights: layers forwards, then backwards. */
+/** Post the gather of a visit's weights: layers are visited forwards, then backwards. */
 static void case_ask(walk_t *w, int visit)
 {
     double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;
@@ -147,7 +148,7 @@ static void case_micro_batch(walk_t *w, double compute_sec)
             case_post(w, &w->reduces[visit - n], reduce_cost(w, gradients));
         }
     }
-    for (int layer = 0; layer < n; layer++) { /* before the next one uses the same memory */
+    for (int layer = 0; layer < n; layer++) { /* wait before the next micro-batch uses the same memory */
         tw_plan_machine_wait(&w->machine, &w->reduces[layer]);
     }
 }
@@ -181,8 +182,8 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
 
 /* ---- what is fitted ------------------------------------------------------------------------------------ */
 
-/** FLOP of a token: 6 for each parameter it meets, and 2 more where they are computed again, which neither
- *  MFU nor a figure of useful FLOP/s counts. */
+/** Return a token's computing time by FLOP/s: 6 FLOP for each parameter that it meets, and 2 more with
+ *  recomputation, which neither MFU nor useful FLOP/s count. */
 static double token_sec_of_flops(const tw_plan_case_t *given)
 {
     double flops = given->flops > 0.0 ? given->flops : given->mfu * given->peak_flops;
@@ -213,7 +214,7 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-/** Bits of a weight's code, without scales. */
+/** Return the bits of an encoded weight, without scales. */
 static double code_bits(tw_quant_kind_t kind)
 {
     const tw_quant_codec_t codec = {.kind = kind};
@@ -228,7 +229,7 @@ void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan
     for (int c = TW_QUANT_PLAIN + 1; c < TW_QUANT_KINDS; c++) {
         int is_change = tw_quant_row_get((tw_quant_kind_t)c)->form == TW_QUANT_CHANGE;
         if (given->codec_memory_Bps > 0.0) {
-            /* all that is read and written once: the weight, its code, of changes the old weight and a
+            /* all is read or written once: the weight, its code, and, for changes, the old weight and a
              * state */
             double bits = is_change ? delta_bits : code_bits((tw_quant_kind_t)c);
             double bytes = WEIGHT_BYTES + bits / 8.0 + (is_change ? WEIGHT_BYTES + 2.0 : 0.0);

@@ -1,4 +1,4 @@
-/* Who holds what. */
+/* Lays tensors out over ranks. */
 #include "trainer/plan/layout.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/** Private to trainer/plan: what memory, bytes and time have in common. */
+/** Private to trainer/plan: the layout that memory, bytes and time share. */
 #pragma once
 
 #include "trainer/plan/plan.h"
 
 TW_C_BEGIN
 
-/** Lays the model's tensors out over the cluster's ranks. TW_ERR_NO_MEMORY. */
+/** Lay the model's tensors out over the cluster's ranks. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_layout(const tw_model_t *model, const tw_plan_cluster_t *cluster, tw_hpz_layout_t **out);
 
 TW_C_END

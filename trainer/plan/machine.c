@@ -26,7 +26,7 @@ static void remove_op(tw_plan_machine_t *machine, const tw_plan_op_t *op)
     machine->n_under_way = kept;
 }
 
-/** What the progress thread comes to first. NULL: nothing is under way. */
+/** Return the operation that the progress thread comes to first; NULL if none is under way. */
 static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
 {
     tw_plan_op_t *first = NULL;
@@ -37,7 +37,7 @@ static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
     return first;
 }
 
-/** The link takes what is sent in turn. */
+/** Let the link carry an operation after earlier ones; return when it has. */
 static double carry(tw_plan_machine_t *machine, const tw_plan_op_t *op)
 {
     if (op->link_sec <= 0.0) {
@@ -59,13 +59,13 @@ static void end_stage(tw_plan_machine_t *machine, tw_plan_op_t *op)
     }
 }
 
-/** Cores for each of n threads that have something to do: one at most. */
+/** Return the share of a core that each of n busy threads gets, one at most. */
 static double speed(const tw_plan_machine_t *machine, int n_threads)
 {
     return fmin(1.0, machine->cores / n_threads);
 }
 
-/** The compute thread alone, until a moment at most. Returns what is left to compute. */
+/** Let the compute thread run alone, until a time at most; return what is left to compute. */
 static double compute_alone(tw_plan_machine_t *machine, double sec, double until)
 {
     double takes = sec / speed(machine, 1), has = until - machine->now;
@@ -77,7 +77,7 @@ static double compute_alone(tw_plan_machine_t *machine, double sec, double until
     return sec - has * speed(machine, 1);
 }
 
-/** Beside it the progress thread at the stage of an operation, until one of them is done. */
+/** Let it run beside the progress thread, which does a stage of an operation, until either is done. */
 static double compute_beside(tw_plan_machine_t *machine, double sec, tw_plan_op_t *op)
 {
     double both = fmin(sec, op->left);

@@ -10,7 +10,7 @@
 
 /* ---- flags --------------------------------------------------------------------------------------------- */
 
-/** No link: no bottleneck. */
+/** Parse a rate; 0, no link, means no bottleneck. */
 static void plan_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *bps = (double *)((char *)ctx + flag->field.offset);
@@ -30,7 +30,7 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
 
 #define AT(member) offsetof(plan_t, member)
 
-/* The defaults of rates are a processor's memory. */
+/* By default, rates inside a node are those of a processor's memory. */
 static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE", "DeepSpeed configuration of the run", TW_CONFIG_STRING, AT(config), 0,
                0, NULL},

@@ -1,5 +1,5 @@
-/* Memory of a rank: what an engine takes that is made for it (trainer/engine: planned.c), and what comes and
- * goes beside it, as measured. */
+/* Plans the memory of a rank: what an engine takes that is made for it (trainer/engine: planned.c), and what
+ * comes and goes besides, as measured. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ double tw_plan_memory_sum(const tw_plan_memory_t *m)
            m->besides;
 }
 
-/* What is given of a rank: elements of its model, bytes of its engine. */
+/* What memory is computed from: elements of a rank's model, bytes of its engine. */
 typedef struct given {
     const tw_train_options_t *options;
     const tw_engine_memory_t *engine;
@@ -42,12 +42,12 @@ static double weight_bytes(const tw_train_options_t *o)
 
 /* ---- what comes and goes ------------------------------------------------------------------------------- */
 
-/* Most scratch memory that is planned for operations that wait for the link: half of what a communicator may
- * hold, unless TW_COLL_SCRATCH says otherwise. Operations get no more than that half together, but the oldest
- * one may take the other half, too, if it is large enough. */
+/* Most scratch memory that is planned for operations that wait for the link: half of a communicator's default
+ * TW_COLL_SCRATCH. Together operations get no more than that half, but the oldest one may take the other
+ * half, too, if it is large enough. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/** Of weights that come coded, beside where they are decoded to. */
+/** Return the bytes of an encoded weight, which is held beside the decoded one. */
 static double coded_bytes(const tw_train_options_t *o)
 {
     const tw_quant_codec_t *codec = &o->codecs.weights;
@@ -55,9 +55,9 @@ static double coded_bytes(const tw_train_options_t *o)
     return (is_lossless ? TW_PLAN_LOSSLESS_WEIGHT_BITS : tw_quant_row_get(codec->kind)->bits) / 8.0;
 }
 
-/** Chunks on their way, as multiples of a layer's gradients: what was measured in bf16, on layers of 0.4 to
- *  4.8 MB; and a layer of coded weights. In stage 1 all units' reductions may wait for the link. With
- *  replicas the node's communicator has its own. */
+/** Return the bytes of chunks on their way: multiples of a layer's gradients, as measured in bf16 on layers
+ *  of 0.4 to 4.8 MB, and a layer of encoded weights. In stage 1 all units' reductions may wait for the link.
+ *  With replicas the node's communicator has chunks of its own. */
 static double chunks_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -68,22 +68,23 @@ static double chunks_bytes(const given_t *given)
     return fmin(bytes * given->block, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/** The first weights go round whole, before there is anything else on its way. */
+/** Return the bytes of buffers for what is sent. The first sync sends whole weights, while nothing else is on
+ *  its way. */
 static double moving_bytes(const given_t *given)
 {
     double first = (double)given->engine->first_sync - chunks_bytes(given);
     return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
-/** Of a codec of messages, where there is one; a context of the lossless one's alone is 1.5 MB. ecdq took
- *  2.7 MB more, the middle of eight runs. */
+/** Return the bytes of a codec of messages, 0 for others. The lossless codec's context alone has 1.5 MB; ecdq
+ *  took 2.7 MB more, the median of eight runs. */
 static double messages_bytes(const tw_quant_codec_t *codec)
 {
     double bytes = tw_quant_row_get(codec->kind)->unbiased ? 46e5 : 19e5;
     return tw_quant_form(codec) == TW_QUANT_MESSAGE ? bytes : 0.0;
 }
 
-/** Contexts, tables and code of codecs in use, as measured. */
+/** Return the bytes of contexts, tables and code of the codecs in use, as measured. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
     const tw_train_codecs_t *codecs = &o->codecs;
@@ -95,8 +96,8 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */
 
-/** Of masters and moments the unit that is updated, and the next; with Muon also those whose momenta are
- *  under way. */
+/** Return the bytes of masters and moments in memory: of those in files, only the unit that is updated and
+ *  the next one; with Muon, also units whose momenta are under way. */
 static double optimizer_bytes(const given_t *given)
 {
     double n_behind = given->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -105,8 +106,9 @@ static double optimizer_bytes(const given_t *given)
            (double)given->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
 }
 
-/** Of shards and replicas, which only stage 3 offloads, those of the units that are gathered: in the walk,
- *  when no optimizer's is in use. Replicas that follow the masters are in use in the update too. */
+/** Return the bytes of shards and replicas in memory: of those in files, which only stage 3 has, the units
+ *  that are being gathered, while no optimizer's state is in use. Replicas that follow by deltas are in use
+ *  in the update, too. */
 static double weights_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -117,7 +119,7 @@ static double weights_bytes(const given_t *given)
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 
-/** Of layers' inputs the one that is copied. */
+/** Return the bytes of layers' inputs in memory: of those in files, the one that is copied. */
 static double inputs_bytes(const given_t *given)
 {
     return (double)given->engine->host[TW_ENGINE_INPUTS] +
@@ -126,7 +128,8 @@ static double inputs_bytes(const given_t *given)
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
-/** What is offloaded to host memory, and what is mapped of files. With a GPU it is all that is here. */
+/** Return the bytes that are offloaded to host memory, or mapped from files. With a GPU, that is all of
+ *  it. */
 static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 {
     const tw_train_options_t *o = given->options;
@@ -180,8 +183,8 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
     return TW_OK;
 }
 
-/** Rank 0 has the most of any; but the largest of a layer's matrices, which Muon needs whole, may be that of
- *  one of those after it. */
+/** Rank 0 needs the most of any; but with Muon a later rank may own the largest of a layer's matrices, which
+ *  it needs whole. */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {

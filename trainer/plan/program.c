@@ -1,4 +1,4 @@
-/* What the planner's program does with its flags. */
+/* Does what the flags of the planner's program ask for. */
 #include "trainer/plan/program.h"
 
 #include <math.h>
@@ -13,10 +13,9 @@
 #include "trainer/shape.h"
 
 enum { BYTE_WORDS = 256 };
-/* Operations a second of a processor's core, in fp32. */
+/* Assumed rate of a processor's core, fp32 operations a second. */
 #define CORE_FLOPS 50e9
 
-/** The configuration with a set's keys on top. */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
 {
     const char *sets[PLAN_MAX_SETS + 16];
@@ -34,7 +33,7 @@ tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_t
     return status;
 }
 
-/** Of the data that the configuration names; without any it is text in bytes. */
+/** Find the vocabulary of the data that the configuration names; without data it is text in bytes. */
 static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_size)
 {
     const tw_data_config_t config = {.path = o->data,
@@ -97,7 +96,6 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
     return status;
 }
 
-/** Codecs, and copies, of what a rank sends of a layer. */
 tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
 {
     tw_plan_cluster_t *cluster = &plan->cluster;
@@ -119,7 +117,8 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
     return status;
 }
 
-/* What an operation waits besides, as measured in several hundred steps on two cores with eight threads. */
+/* Time that an operation waits besides, as measured in several hundred steps on two cores with eight
+ * threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
 /** The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
@@ -131,7 +130,7 @@ static void assume_box(tw_plan_cluster_t *cluster)
         isinf(cluster->link_bps) ? 0.0 : (double)tw_cluster_burst_bytes(cluster->link_bps);
 }
 
-/** How long a rank computes, from a measured run or from what the device does. */
+/** Find how long a rank computes, from a measured run or the device's FLOP/s. */
 static tw_status_t find_compute(plan_t *plan, const tw_train_options_t *o, const tw_model_t *model)
 {
     if (plan->calibrate && plan->cluster.cores == 0.0) {
@@ -163,12 +162,12 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
     printf("# the lossless delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
-    if (o->bf16) { /* they are those of mixed precision */
+    if (o->bf16) { /* the states are those of mixed precision */
         tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
     }
 }
 
-/** fp32 weights follow no deltas. */
+/** Return 1 if a set is possible: with fp32 weights there are no deltas. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
     static const char delta[] = "thinwire.weights=delta";

@@ -1,4 +1,4 @@
-/** Private to the planner's program. */
+/** The state of the planner's program, and what it does. Private to it. */
 #pragma once
 
 #include "trainer/plan/case.h"
@@ -19,20 +19,20 @@ typedef struct plan {
     size_t device_bytes;
     double n_params;
     tw_plan_cluster_t cluster;
-    double compute_sec; /* of a step; 0: from device_flops */
+    double compute_sec; /* computing of a step; 0: from device_flops */
     tw_plan_row_t rows[PLAN_MAX_ROWS];
     size_t n_rows;
 } plan_t;
 
-/** The configuration with a set's keys on top. TW_ERR_CONFIG and the like (logged). */
+/** Make the configuration with a set's keys on top. TW_ERR_CONFIG and the like (logged). */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config);
-/** The model that a configuration names. */
+/** Make the model that a configuration names. */
 tw_status_t plan_model(const tw_train_options_t *options, tw_model_t **model);
-/** Codecs, and copies, of what a rank sends of a layer, measured: into plan->cluster. */
+/** Measure codecs and copies of what a rank sends of a layer, and set them in plan->cluster. */
 tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model);
 /** Append what a set needs and takes to plan->rows. */
 tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model);
-/** All sets; prints what they are planned for. */
+/** Plan all sets, and print what they are planned for. */
 tw_status_t plan_all(plan_t *plan);
 /** Do what --cluster asks for. */
 tw_status_t plan_cases(plan_t *plan);

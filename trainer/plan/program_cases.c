@@ -7,10 +7,10 @@
 #include "trainer/plan/advice.h"
 #include "trainer/plan/program.h"
 
-/* What the short table shows. */
+/* Sets that the short table shows. */
 static const char *const short_sets[] = {"zero3",    "zero3-lossless", "zeropp",
                                          "lossless", "delta-g4",       "delta4"};
-/* For a rate that is none: no bottleneck. */
+/* Stands in for a rate that is not given: no bottleneck. */
 #define MOST_BPS 1e18
 enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
 
@@ -25,13 +25,13 @@ static tw_status_t find_file(const char *model)
     return access(path, R_OK) == 0 ? TW_OK : tw_fail(TW_ERR_IO, "--model: cannot read %s", path);
 }
 
-/* What the flags say that a case may not. */
+/* Values of the flags, for keys that a case lacks. */
 typedef struct usual {
     tw_plan_case_t given;
-    char model[4160]; /* the key of --model or --params; "": neither */
+    char model[4160]; /* key of --model or --params; "": neither is given */
 } usual_t;
 
-/** The model's parameters and layers, and how much of it a step is. */
+/** Read the model's parameters and layers, and the sizes of a step. */
 static tw_status_t read_options(const plan_t *plan, usual_t *usual)
 {
     plan_t alone = *plan;
@@ -71,7 +71,7 @@ static tw_status_t read_usual(const plan_t *plan, usual_t *usual)
 
 /* ---- here ---------------------------------------------------------------------------------------------- */
 
-/* A case as a run of this trainer's; the texts are its keys. */
+/* A case as a run of this trainer; the texts are its keys. */
 typedef struct here {
     plan_t plan;
     char keys[6][96];
@@ -83,7 +83,8 @@ static void add_key(here_t *here, int i, const char *name, double value)
     here->plan.sets[here->plan.n_sets++] = here->keys[i];
 }
 
-/** GPUs compute and a core of each rank's moves. Gathers go two layers ahead, as frameworks do it. */
+/** Set up a case as a run here: GPUs compute, and a core of each rank communicates. Gathers go two layers
+ *  ahead, as in frameworks. */
 static void begin_here(here_t *here, const plan_t *plan, const tw_plan_case_t *given,
                        const tw_plan_point_t *point, double token_sec, const char *model_key)
 {
@@ -132,7 +133,7 @@ static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
     return is_any;
 }
 
-/** Rows of all sets; codecs that nobody gave are measured, once. */
+/** Plan the rows of all sets; codecs whose speeds are not given are measured, once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;
@@ -184,7 +185,7 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
            "codecs, s", "in PyTorch, with TW_FSDP=1");
 }
 
-/** GB a node: through its link, each way. GB a GPU: of memory. */
+/** Print a case's rows. GB a node: through its link, each way; GB a GPU: of memory. */
 static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
 {
     for (size_t i = 0; i < plan->n_rows; i++) {
@@ -197,7 +198,7 @@ static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
     }
 }
 
-/** The largest point that was measured, or what is asked for. */
+/** Return the largest point that was measured, or the one asked for. */
 static tw_plan_point_t largest_point(const tw_plan_case_t *given)
 {
     tw_plan_point_t point = {.n_nodes = given->n_nodes,
@@ -210,7 +211,7 @@ static tw_plan_point_t largest_point(const tw_plan_case_t *given)
     return point;
 }
 
-/** A step at a point as it is today, and here. */
+/** Predict a step at a point, as it is today and with ours. */
 static tw_status_t predict_case(plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                                 const char *model_key, tw_plan_case_time_t *today, here_t *here)
 {

@@ -1,9 +1,9 @@
-/* Tables, and a sentence of advice. */
+/* Prints tables, and a sentence of advice. */
 #include "trainer/plan/report.h"
 
 #include <string.h>
 
-/* Gains below this are lost in the noise. */
+/* Smaller gains are lost in the noise. */
 #define LEAST_GAIN 1.03
 
 void tw_plan_print_states(double n_params, int world, FILE *out)

@@ -1,4 +1,4 @@
-/* How long codecs and copies take on this machine. */
+/* Measures how long codecs and copies take on this machine. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +8,23 @@
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 
-/* The quickest of so many goes counts: others were disturbed. */
+/* How often each is measured; the fastest counts, as the others were disturbed. */
 #define GOES 7
-/* A step goes through more memory than a processor's caches hold: before each go so much of other memory is
- * written. Buffers of copies still lie in small pages, as messages do. */
+/* Bytes of other memory that are written before each measurement, as a step goes through more memory than
+ * caches hold. Buffers of copies lie in small pages, as messages do. */
 #define OTHER_BYTES ((size_t)32 << 20)
 #define COPY_BYTES ((size_t)3 << 20)
 #define MOST_ELEMS ((size_t)1 << 20)
 
-/* A message's memory: weights, their change, and what is sent, piece by piece. */
+/* Memory of a message: weights, their changes, and what is sent, piece by piece. */
 typedef struct trial {
     size_t n_elems, n_pieces;
-    size_t *pieces; /* elements of each */
+    size_t *pieces; /* elements of each piece */
     tw_quant_segment_t *segments;
     tw_quant_delta_segment_t *delta_segments;
     float *masters;
     uint16_t *old, *fresh, *copy;
-    uint8_t *states; /* of both ends */
+    uint8_t *states; /* states of both ends */
     uint8_t *message;
     size_t message_bytes; /* bytes of room for a message */
     uint8_t *other;
@@ -44,7 +44,7 @@ static void trial_cleanup(trial_t *trial)
     free(trial->other);
 }
 
-/** Caches hold nothing of a trial's. */
+/** Push a trial's memory out of the caches. */
 static void forget(volatile uint8_t *other)
 {
     for (size_t at = 0; at < OTHER_BYTES; at += TW_CACHE_LINE_BYTES) {
@@ -52,7 +52,7 @@ static void forget(volatile uint8_t *other)
     }
 }
 
-/** Weights of 0.02 or so, whose changes are a unit in the last place or so. */
+/** Fill in weights of about 0.02, which change by about a unit in the last place. */
 static void speeds_fill(trial_t *trial)
 {
     uint32_t random = 1;
@@ -68,7 +68,8 @@ static void speeds_fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-/** Pieces as they are, or smaller ones that are as many MOST_ELEMS at most. */
+/** Set the pieces; if they have more than MOST_ELEMS elements together, make them smaller. Return their
+ *  elements. */
 static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
     size_t all = 0, n_elems = 0;
@@ -127,7 +128,7 @@ static void speeds_note(double *best, double begin, size_t n_elems)
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
-/** Returns the segments of a message's pieces, to be encoded, or `back`, to be decoded. */
+/** Return the segments of a message's pieces, to be encoded, or, with `back`, decoded. */
 static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_quant_codec_t *codec, int back)
 {
     uint8_t *message = trial->message;
@@ -144,7 +145,7 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
     return trial->segments;
 }
 
-/** Measures a block codec as a sync of changes has it: few bits with the rotation. */
+/** Measure a block codec as a sync of changes uses it: with the rotation if it has few bits. */
 static tw_status_t measure_quant(const trial_t *trial, const tw_quant_row_t *row, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
@@ -182,7 +183,7 @@ static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int 
     return trial->delta_segments;
 }
 
-/** Measures the lossless delta, with the rounding of the masters before it and the owner's copy after it. */
+/** Measure the lossless delta, with the rounding of the masters before it and the owner's copy after it. */
 static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
     tw_quant_delta_t *delta = NULL;
@@ -209,7 +210,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-/** Measures a codec of messages as gradients have it: encoded, and decoded by the owner. */
+/** Measure a codec of messages as gradients use it: encoded, and decoded by the owner. */
 static tw_status_t measure_messages(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
     const tw_quant_message_segment_t segment = {
@@ -252,7 +253,7 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     return status;
 }
 
-/** Ranks of a node read each other's memory: the transport's way of more than a few KiB. */
+/** Read another process's memory, as the transport does between ranks of a node for more than a few KiB. */
 static tw_status_t read_memory(char *to, char *from, size_t n_bytes)
 {
     struct iovec local = {to, n_bytes}, remote = {from, n_bytes};

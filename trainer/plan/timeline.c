@@ -1,7 +1,7 @@
-/* A step of a rank, in the order in which the engine does things (trainer/engine: walk.c, reduce.c, sync.c,
- * update.c). Some steps go by first, so that what one leaves behind for the next is seen. Then the mean of
- * many counts: whether a layer's weights are there just before they are needed or just after makes a
- * difference to all that follows, and no two real steps are alike. */
+/* Simulates steps of a rank, in the engine's order (trainer/engine: walk.c, reduce.c, sync.c, update.c). The
+ * first steps do not count, as each step leaves work to the next. Then the mean of many steps counts: whether
+ * a layer's weights come just before they are needed or just after changes all that follows, and no two real
+ * steps are alike. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,14 +11,14 @@
 
 #define FIRST_STEPS 4
 #define STEPS 64 /* even */
-/* Units take up to so much more or less, by turns. */
+/* Share by which units take more or less time, in turns. */
 #define VARIATION 0.2
 
-/* Of norm and update together, as measured; the rest is the norm. */
+/* The update's share of norm and update together, as measured. */
 #define UPDATE_SHARE 0.4
 
-/* Seconds of a core a parameter, of the unit's, that codecs take: of the progress thread, and of the compute
- * thread. */
+/* Seconds of a core that codecs take for a parameter of a unit: gather and reduce on the progress thread,
+ * sync on the compute thread. */
 typedef struct codecs_work {
     double gather_encode, gather_decode, reduce_encode, reduce_decode;
     double sync_encode, sync_decode;
@@ -33,18 +33,19 @@ typedef struct timeline {
     int has_replicas;
     size_t n_layer, n_units, n_slots, n_visits; /* visits of one micro-batch */
     double *compute;                            /* [n_visits] seconds of a core */
-    double *n_elems;                            /* [n_units] */
-    tw_plan_op_t *gathers;                      /* [n_visits]; stages 1 and 2: [n_units], after the update */
-    tw_plan_op_t *reduces, *lengths, *syncs;    /* [n_units] */
-    tw_plan_op_t *momenta, *answers;            /* [n_units]: Muon's, to owners and back */
-    double *muon_products;                      /* [n_units] of a rank; 0: no matrix of it is Muon's */
-    double muon_product_sec;                    /* of a core, a multiplication */
+    double *n_elems;                            /* [n_units] elements */
+    tw_plan_op_t *gathers; /* [n_visits] gathers; stages 1 and 2: [n_units], after the update */
+    tw_plan_op_t *reduces, *lengths, *syncs; /* [n_units] */
+    tw_plan_op_t *momenta, *answers;         /* [n_units] Muon's exchanges, to owners and back */
+    double *muon_products;   /* [n_units] multiplications of a rank; 0: Muon has no matrix in the unit */
+    double muon_product_sec; /* seconds of a core for a multiplication */
     tw_plan_op_t report;
-    size_t asked;                         /* visits of the micro-batch whose gathers are */
-    size_t blocks_asked, blocks_left;     /* by then, and before the visit that is on */
+    size_t asked;                     /* visits of the micro-batch whose gathers are posted */
+    size_t blocks_asked, blocks_left; /* blocks among these visits; and among visits before the current one */
     size_t synced, sync_posted, sync_due; /* units whose changes are in the replica, sent, to be sent */
     uint32_t random;
-    double variation; /* of this step; the next one's is the opposite, so that their mean is what it was */
+    /* variation of this step; the next one's is the opposite, so that the mean does not change */
+    double variation;
 } timeline_t;
 
 static int is_backward(const timeline_t *tl, size_t visit)
@@ -73,7 +74,7 @@ static void timeline_post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/** Posts a gather from all ranks, or from the replicas of the node. */
+/** Post a gather from all ranks, or from the replicas of the node. */
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
@@ -103,7 +104,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
 
 /* ---- changes of replicas ------------------------------------------------------------------------------- */
 
-/** Send the changes whose lengths are known, in order, and put what has arrived into the replicas. */
+/** Send the changes whose lengths are known, in order, and apply those that have arrived to the replicas. */
 static void advance_syncs(timeline_t *tl)
 {
     while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {
@@ -139,7 +140,7 @@ static void need_sync(timeline_t *tl, size_t unit)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/** Is there a place for what it gathers, and what it gathers from? */
+/** Return 1 if the next gather can be posted: there is a slot for it, and what it gathers from is ready. */
 static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
 {
     size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
@@ -206,7 +207,7 @@ static void timeline_micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-/** Returns the seconds of an element, of norm and update together. */
+/** Return the seconds of norm and update together for an element. */
 static double finish_elem_sec(const timeline_t *tl)
 {
     double n_elems = 0.0;
@@ -216,7 +217,7 @@ static double finish_elem_sec(const timeline_t *tl)
     return tl->cluster->update_sec / n_elems;
 }
 
-/** Waits for a unit's gradients, and computes their part of the norm. */
+/** Wait for a unit's gradients, and compute their part of the norm. */
 static void take_norm(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
@@ -230,7 +231,7 @@ static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
     return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
 }
 
-/** Counts the multiplications of a unit's matrices: five times x x', its square, and their product with x. A
+/** Count the multiplications of a unit's matrices: five times x x', its square, and their product with x. A
  *  rank has its share of them, or one matrix. */
 static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
@@ -253,7 +254,7 @@ static int has_momenta(const timeline_t *tl, size_t unit)
     return tl->muon_products[unit] > 0.0;
 }
 
-/** One way: as many bytes go there as come back; in stage 0 owners have them. */
+/** Post momenta one way. As many bytes go to the owners as come back; in stage 0 owners have the momenta. */
 static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
 {
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;
@@ -283,8 +284,8 @@ static void end_unit(timeline_t *tl, size_t unit)
     }
 }
 
-/** Updates all units. Stage 0 updates whole units, though its norm is of a part, too. With Muon a unit ends
- *  when the next but one has begun. */
+/** Update all units. Stage 0 updates whole units, though it computes the norm of a part, too. With Muon a
+ *  unit ends once two more units have begun. */
 static void timeline_update(timeline_t *tl)
 {
     double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
@@ -316,14 +317,14 @@ static void one_step(timeline_t *tl)
     for (size_t unit = TW_MODEL_ROOT + 1; unit < tl->n_units; unit++) {
         take_norm(tl, unit);
     }
-    take_norm(tl, TW_MODEL_ROOT); /* which comes last */
+    take_norm(tl, TW_MODEL_ROOT); /* the root's gradients come last */
     timeline_post(tl, &tl->report, &tl->traffic->report);
     tw_plan_machine_wait(&tl->machine, &tl->report);
     timeline_update(tl);
 }
 
-/** Returns the seconds of codecs in a step. There are two gathers for each micro-batch, of which replicas
- *  serve all but the first. */
+/** Return the seconds of codecs in a step. Each micro-batch has two gathers; with replicas, all but the first
+ *  come from them. */
 static double codec_sec(const timeline_t *tl)
 {
     const codecs_work_t *work = &tl->codecs;
@@ -358,7 +359,8 @@ static void timeline_run(timeline_t *tl, tw_plan_time_t *out)
 
 /* ---- setting up ---------------------------------------------------------------------------------------- */
 
-/** Blocks take two thirds of their time backwards; the root's is the head's products. */
+/** Divide the computing time over visits. Blocks take two thirds of theirs backwards; the root's is that of
+ *  the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
 {
     size_t sequence = (size_t)tl->options->sequence;
@@ -367,7 +369,7 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double all = head + (double)tl->n_layer * block;
     double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
     if (tl->options->optimizer ==
-        TW_TRAIN_MUON) { /* as fast as a model's products, of which backward has two */
+        TW_TRAIN_MUON) { /* at the rate of the model's products: one forwards, two backwards */
         double tokens = (double)(tl->options->micro_batch * tl->options->sequence);
         tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
     }
@@ -379,8 +381,9 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     }
 }
 
-/** A rank encodes its own part of weights and changes, and of gradients what its node sends on; it decodes
- *  all weights, and of changes and gradients what comes for its part; a lossless change of its own it has. */
+/** Compute the work of codecs. A rank encodes its own part of weights and changes, and the gradients that its
+ *  node sends on. It decodes all weights, and the changes and gradients that come for its part, but not its
+ *  own lossless changes. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;

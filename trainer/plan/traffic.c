@@ -1,5 +1,5 @@
-/* Bytes between nodes and inside them. Whatever moves, moves once to each other node, and inside a node once
- * to each other rank: the gathers' and reductions' hierarchies see to it. */
+/* Computes bytes between nodes and inside them. Gathers and reductions are hierarchical, so all that is sent
+ * goes once to each other node, and inside a node once to each other rank. */
 #include <stdlib.h>
 
 #include "quant/quant.h"
@@ -7,9 +7,9 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
-/* What each rank tells the next one of every operation, for them to see that they mean the same. */
+/* Bytes that each rank sends the next one for every operation, so that both see that they mean the same. */
 #define SIGNATURE_BYTES 32.0
-/* What each rank tells each other one of an all-to-all: what is to come. */
+/* Bytes that each rank sends each other one before an all-to-all, of what is to come. */
 #define PAIR_BYTES 16.0
 
 typedef struct counting {
@@ -17,12 +17,12 @@ typedef struct counting {
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
-    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
+    const unsigned char *frozen; /* [tensors] 1: the tensor is not sent; NULL: all are */
     const tw_train_codecs_t *codecs;
-    double plain_bytes, lossless_bits; /* of an element of what is being counted */
+    double plain_bytes, lossless_bits; /* of an element of what is counted now */
 } counting_t;
 
-/* What of a unit goes in one operation. */
+/* The part of a unit that goes in one operation. */
 typedef struct cut {
     int unit;
     tw_hpz_slice_t slice;
@@ -47,7 +47,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, cut->slice).n_elems;
 }
 
-/** Returns the bytes of a piece; those of the lossless codec are estimated. */
+/** Return the bytes of a piece; those of the lossless codec are estimated. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
     if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
@@ -56,8 +56,8 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/** Returns the bytes of all ranks' pieces. codec NULL: plain, as are tensors of one dimension unless the
- *  codec loses nothing. */
+/** Return the bytes of all ranks' pieces. codec NULL: plain; tensors of one dimension are plain, too, unless
+ *  the codec is lossless. */
 static double pieces_bytes(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
@@ -81,7 +81,8 @@ static int world_of(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/** Each rank sends a signature and receives one: those of an operation of all ranks leave a node once. */
+/** Return the flow of signatures in an operation of all ranks: each rank sends and receives one, and one
+ *  leaves each node. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
     int world = world_of(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
@@ -90,9 +91,9 @@ static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
                             .messages = world > 1 ? 2.0 : 0.0};
 }
 
-/** All ranks' pieces go to all other nodes, or come from there, so many bytes as `between` says; and inside
- *  every node to all other ranks, or come from them, so many as `within` says. A piece and node are one
- *  rank's business, who sends and receives. */
+/** Return the flow of all ranks' pieces. They go to all other nodes, or come from there, with `between`
+ *  bytes, and inside every node to all other ranks, or come from them, with `within` bytes. One rank of each
+ *  node sends and receives a piece. */
 static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double between, double within)
 {
     double others = cluster->n_nodes - 1, mates = cluster->ranks_per_node - 1, n_nodes = cluster->n_nodes;
@@ -112,8 +113,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/** Returns the flow of a cut in n_ops operations, whose pieces go round n_passes times. codecs NULL: plain;
- *  else what is quantized and what is not travel apart. */
+/** Return the flow of a cut in n_ops operations, whose pieces are sent n_passes times. A codec of NULL:
+ *  plain; with a codec, quantized and plain tensors are sent apart. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -128,7 +129,7 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     return traffic_sum_of(&pieces, &signatures);
 }
 
-/** Counts the operations of a whole unit. Segments are tensors, or the pieces of each, where a rank's do not
+/** Count the operations of a whole unit. Segments are tensors, or their pieces, if a rank's pieces do not
  *  follow one another. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
@@ -152,7 +153,7 @@ static int is_rank_major(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes == 1 || cluster->ranks_per_node == 1;
 }
 
-/** Does any of a unit's tensors travel? */
+/** Return 1 if any of a unit's tensors is sent. */
 static int any_travels(const counting_t *counting, int unit)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first);
@@ -163,7 +164,7 @@ static int any_travels(const counting_t *counting, int unit)
     return any;
 }
 
-/** Returns the flow of a gather from all ranks. Stage 3 gathers a unit in one operation. */
+/** Return the flow of a gather from all ranks. Stage 3 gathers a unit in one operation. */
 static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -181,7 +182,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
-/** Returns the flow of a gather from replicas: each node's ranks hand the whole unit round among them. */
+/** Return the flow of a gather from replicas: each node's ranks send the whole unit among themselves. */
 static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -195,8 +196,8 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
-/** Inside a node plain, or in 8 bits where thinwire.gradient_inner says so; where there is no other node, as
- *  between nodes. Stage 0 hands the sums round as well. */
+/** Return the flow of reducing a cut. Inside a node it is plain, or 8 bits if thinwire.gradient_inner says
+ *  so; on a single node, as between nodes. Stage 0 also sends the sums to all. */
 static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
@@ -213,7 +214,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
-/** From stage 2 on what is more than a bucket goes in slices. */
+/** Return the flow of reducing a unit. From stage 2 on, more than a bucket goes in slices. */
 static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -235,7 +236,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/** Returns the flow of an operation along the rails, where every signature leaves a node. */
+/** Return the flow of an operation along the rails, where every signature leaves a node. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
@@ -244,8 +245,7 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/** Returns the flow of a cut's changes. Those of lossless ones, at cluster->delta_bits, include their
- *  lengths. */
+/** Return the flow of a cut's changes. Lossless ones take cluster->delta_bits a weight, lengths included. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -255,7 +255,8 @@ static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, con
     return rail_flow(cluster, bytes);
 }
 
-/** Of what there is no room for, slice by slice; lossless changes send the lengths of each. */
+/** Plan a unit's sync, slice by slice if there is no room for all of it. Lossless changes also send the
+ *  lengths of each slice. */
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
     const tw_train_options_t *o = counting->options;
@@ -281,7 +282,7 @@ static int is_muons(const counting_t *counting, size_t tensor)
     return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
-/** Returns the flow of a matrix's pieces to its owner and back. */
+/** Return the flow of a matrix's pieces to its owner and back. */
 static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
 {
     int n_local = counting->cluster->ranks_per_node;
@@ -295,17 +296,17 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     return flow;
 }
 
-/** Returns the flow of what pairs of ranks tell each other before an all-to-all, to the owners and back. */
+/** Return the flow of what pairs of ranks exchange before an all-to-all, to the owners and back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
     double world = world_of(cluster), within = world * (cluster->ranks_per_node - 1);
     double between = world * (world - 1) - within;
     return (tw_plan_flow_t){.inter_node = 2.0 * PAIR_BYTES * between,
                             .in_node = 2.0 * PAIR_BYTES * within,
-                            .messages = 8.0 * (world - 1)}; /* and as many with the pieces */
+                            .messages = 8.0 * (world - 1)}; /* half of them carry the pieces */
 }
 
-/** Returns the flow of momenta. Ranks own matrices in turn, as in the engine. Stage 0 sends them from the
+/** Return the flow of momenta. Ranks own matrices in turn, as in the engine. Stage 0 sends them from the
  *  owners to all, in one operation. */
 static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
 {
