@@ -26,7 +26,7 @@ SHAPES = {
 }
 VOCABULARIES = {"gpt2": 50257, "llama": 32000}
 MODES = ("ours", "fp32", "autocast")
-MANY = 1000000  # steps: the bench stops before
+MANY = 1000000  # steps: more than the bench ever takes
 
 
 def parse_args():
@@ -72,7 +72,7 @@ def keys(shape, args):
 
 
 class Runner:
-    """A process that does a step when it is told to."""
+    """A process that takes a step when it is told to."""
 
     def __init__(self, command, clock, threads):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
@@ -142,7 +142,7 @@ def make_row(size, shape, runners, n_rounds, threads):
            "floor_share": speeds["ours"] / floor} | about
     if others:
         best = max(others, key=others.get)
-        # of each round, so that what slows one round slows both
+        # ratios of each round, so that what slows a round slows both
         ratios = [b / a for a, b in zip(runners["ours"].seconds, runners[best].seconds)]
         row |= {"best": best, "ratio": statistics.median(ratios)}
     row["ok"] = row.get("ratio", 1.0) >= 1.0

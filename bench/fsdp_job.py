@@ -80,14 +80,14 @@ def parse_count(text: str) -> int:
 
 
 def build(params: int, context: int) -> GPT:
-    """Make a model of about so many parameters: 12 * width^2 a layer, the width a multiple of 32."""
+    """Make a model of about this many parameters: 12 * width^2 a layer, the width a multiple of 32."""
     layers = 4 if params < 4 * 10**6 else 8
     width = max(32, round((params / (12 * layers)) ** 0.5 / 32) * 32)
     return GPT(width, layers, max(1, width // 32), context)
 
 
 class Adapted(nn.Module):
-    """LoRA: a frozen layer, and what is learnt beside it."""
+    """LoRA: a frozen layer with a trained adapter beside it."""
 
     def __init__(self, layer: nn.Linear, rank: int):
         super().__init__()
@@ -130,7 +130,7 @@ class _Wait(torch.autograd.Function):
     def forward(ctx, x, seconds, *weights):
         ctx.seconds, ctx.weights = seconds, weights
         time.sleep(seconds / 3)
-        return x + sum(one.flatten()[:64].float().mean() for one in weights)  # a loss shows weights
+        return x + sum(one.flatten()[:64].float().mean() for one in weights)  # losses depend on weights
 
     @staticmethod
     def backward(ctx, grad):
@@ -139,7 +139,7 @@ class _Wait(torch.autograd.Function):
 
 
 class Waiting(nn.Module):
-    """A block that is computed elsewhere, as on a GPU: the processor waits."""
+    """A block that the processor waits for, as if a GPU computed it."""
 
     kept: dict[torch.Size, torch.Tensor] = {}
 
@@ -178,7 +178,7 @@ class Share(torch.optim.AdamW):
 
 
 class Batches:
-    """Random runs of the text; the ranks' are different, and the same in every run of the job with a seed."""
+    """Random sequences of the text: different on each rank, the same in every run with a seed."""
 
     def __init__(self, text: torch.Tensor, batch: int, context: int, seed: int):
         self.text, self.batch, self.context = text, batch, context

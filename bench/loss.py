@@ -29,7 +29,7 @@ VALIDATION_PART = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A GPT of `width` and `layers`, or with `outlier` an MLP one of whose features is so many times the
+    """A GPT of `width` and `layers`, or, with `outlier`, an MLP one of whose features is that many times the
     others."""
 
     why: str
@@ -102,7 +102,7 @@ def run_in_cluster(args):
 
 
 def seeds_as_one(torch, n_seeds):
-    """A base of models of all seeds: matrices alone, whose rows are of one seed after another."""
+    """Return a base class for models of all seeds at once: of matrices, one seed's rows after another's."""
 
     class Models(torch.nn.Module):
         def matrix(self, name, out, into, std=0.02):
@@ -121,7 +121,7 @@ def seeds_as_one(torch, n_seeds):
 
 
 def make_models(torch, case, n_seeds):
-    """A case's models of all seeds as one."""
+    """Make a case's models of all seeds, as one model."""
     functional, Models = torch.nn.functional, seeds_as_one(torch, n_seeds)
 
     class MLP(Models):
@@ -175,7 +175,7 @@ def make_models(torch, case, n_seeds):
 
 
 def read_tokens(torch, vocabulary):
-    """Read the King James text as bytes, or as words, the rarest of which are one."""
+    """Read the King James text as bytes, or as words; the rarest words share a token."""
     text = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], check=True, capture_output=True).stdout
     if vocabulary == CHARACTERS:
         return torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -187,7 +187,7 @@ def read_tokens(torch, vocabulary):
 
 
 class Features:
-    """What an MLP learns: a function of all features but the large one."""
+    """Data of an MLP: the target is a function of all features but the large one."""
 
     def __init__(self, torch, case, n_seeds, seed):
         self.torch, self.case, self.n_seeds = torch, case, n_seeds
@@ -202,7 +202,7 @@ class Features:
 
 
 class Texts:
-    """Runs of the text, other ones for each seed."""
+    """Sequences of the text, different ones for each seed."""
 
     def __init__(self, torch, tokens, case, n_seeds, seed):
         self.torch, self.tokens, self.case, self.n_seeds = torch, tokens, case, n_seeds
@@ -247,7 +247,7 @@ class Job:
         return Texts(self.torch, tokens, case, self.args.seeds, seed)
 
     def mean(self, losses):
-        """Mean over the ranks; (seed)."""
+        """Return the mean over the ranks; (seed)."""
         losses = losses.detach().clone()
         self.dist.all_reduce(losses)
         return losses / self.world
@@ -287,7 +287,7 @@ class Job:
         return self.begun
 
     def validate(self, model):
-        """Loss on the same data whatever the number of ranks; (seed)."""
+        """Return the loss on data that do not depend on the number of ranks; (seed)."""
         data = self.data(99, is_training=False)
         with self.torch.no_grad():
             return self.torch.stack([model(data.next(16)) for _ in range(8)]).mean(0)
@@ -336,20 +336,20 @@ class Job:
 
 
 def schedule(part):
-    """The rate's scale: a warm-up over a tenth of the way, then a straight line down to a tenth."""
+    """Return the learning rate's factor: warm-up over a tenth of the steps, then linear decay to a tenth."""
     return min(part / 0.1, 1 - 0.9 * (part - 0.1) / 0.9)
 
 
 def distances(own, base):
-    """Distances from the base's losses in percent, seed by seed; of their mean where some are next to 0, as
-    they are of data that a model has memorized."""
+    """Return distances from the base's losses in percent, seed by seed; relative to their mean if some are
+    near 0, as for data that a model has memorized."""
     middle = statistics.mean(base)
     is_near_zero = min(base) < middle / 10
     return [100 * (a - b) / (middle if is_near_zero else b) for a, b in zip(own, base)]
 
 
 def compare(row, base):
-    """Add to each row its distances from the base's: of the last losses, and of each window's."""
+    """Add to each row its distances from the base: of the last losses, and of each window."""
     off = row["off_percent_seeds"] = distances(row["seed_losses"], base["seed_losses"])
     row["equal"] = row["losses"] == base["losses"]
     row["off_percent"], row["off_percent_interval"] = statistics.mean(off), interval(off)

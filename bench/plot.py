@@ -38,7 +38,7 @@ def fail(text):
 
 
 def kind_of(path):
-    """What wrote the file: "steps", a training run; "cases", losses; else "benchmark"."""
+    """Return what wrote the file: "steps", a training run; "cases", losses; else "benchmark"."""
     try:
         with open(path) as file:
             first = json.loads(file.readline() or "{}")
@@ -98,7 +98,7 @@ def make_lines(rows, key):
 
 
 def line_rate(rows, key):
-    """The rate that plain would reach if the link were full, where that is known."""
+    """Return the rate that plain would reach on a full link, if that is known."""
     points = []
     for row in rows:
         used = row.get("link_utilization")
@@ -153,14 +153,14 @@ def make_script(rows, args, folder):
 
 def make_step_lines(rows, key):
     """Returns [(label, [(step, mean of the last steps)])] in the order of their first appearance."""
-    rows = [row for row in rows if row.get("round", 1) == 1]  # all rounds have the same losses
+    rows = [row for row in rows if row.get("round", 1) == 1]  # one round will do: all have the same losses
     several = len({row.get("seed") for row in rows}) > 1
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        # Others are steps without changes, as a run's first one, or sets without deltas.
+        # Other steps have no changes: a run's first one, and those of sets without deltas.
         if row.get(key) or (row.get(key) is not None and key != "delta_bits"):
-            lines.setdefault(label, {})[row["step"]] = row[key]  # the later one of a step that was done twice
+            lines.setdefault(label, {})[row["step"]] = row[key]  # the last row of a step counts
     return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
 
 
@@ -234,7 +234,7 @@ def make_case_script(rows, args, folder):
     return "\n".join(script + ["unset multiplot", ""])
 
 
-# How it is drawn, what each line needs, what --y may be, its default, whose files these are.
+# For each kind: how it is drawn, keys that a line needs, choices of --y, its default, what wrote the file.
 KINDS = {"benchmark": (make_script, NEEDED, UNITS, "algbw_GBps", "benchmarks"),
          "steps": (make_step_script, ("step",), STEP_UNITS, "loss", "training runs"),
          "cases": (make_case_script, ("case", "why", "grads"), {}, None, "losses")}

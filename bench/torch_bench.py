@@ -70,7 +70,7 @@ def parse_args():
     parser.add_argument("--torch", help="version of torch to fetch (the newest known here)")
     parser.add_argument("--json", type=pathlib.Path, help="file for a JSON line of each mode")
     args = parser.parse_args()
-    # exact was plain's name until 0.2.
+    # Until 0.2, plain was called exact.
     args.modes = ",".join("plain" if mode == "exact" else mode for mode in args.modes.split(","))
     unknown = set(args.modes.split(",")) - set(MODES)
     if unknown:
@@ -106,8 +106,8 @@ def relative(a, b):
 
 
 def check_losses(row, first, gloo, plain):
-    """Why the losses are not what this mode promises; "" if they are. Modes that lose nothing have plain's
-    bits, and gloo's on two ranks."""
+    """Return why the losses are not what this mode promises; "" if they are. Modes that lose nothing have
+    plain's bits, and gloo's on two ranks."""
     if row["mode"] not in LOSSLESS + ("plain",):
         return ""
     if plain is not None:
@@ -123,7 +123,7 @@ def check_losses(row, first, gloo, plain):
 
 
 def check(row, is_short):
-    """Why a row sends too much; "" if it does not."""
+    """Return why a row sends too much; "" if it does not."""
     ratio, limit = row["bytes_ratio"], BYTES_LIMITS.get(row["mode"])
     if is_short and row["mode"] in LOSSLESS:
         limit = LOSSLESS_LIMIT
@@ -152,12 +152,12 @@ def make_row(mode, runs, args):
 
 
 def share_of(row, other, what):
-    """A row's bytes as a part of another row's; None if there is no other."""
+    """Return a row's bytes over another row's; None if there is no other."""
     return row[what] / other[what] if other and other[what] else None
 
 
 def compare(row, base, computing):
-    """Add what a row is beside plain: bytes, how much faster a step is, what communication adds to
+    """Add how a row compares with plain: bytes, how much faster a step is, what communication adds to
     computing."""
     row["computing_sec"], row["added_sec"] = computing, max(0.0, row["step_sec_median"] - computing)
     row["bytes_ratio"] = share_of(row, base, "bytes_per_node_step")
@@ -200,7 +200,7 @@ def line(row):
 
 
 def whole_line(row):
-    """Text: all steps of a run, with the first one."""
+    """Format all steps of a run, with the first one."""
     ratio = row["bytes_ratio_all"]
     return "%-20s %d steps, %.1f MB a node%s" % (
         row["mode"], row["steps"], row["bytes_per_node"] / 1e6, ", %.4f of plain's" % ratio if ratio else "")

@@ -23,7 +23,7 @@ from with_torch import find_python, unpack_wheel
 RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
-# Updates whose messages promise to be a third of the pairs.
+# Shares of changed elements, from and to, at which messages are at most a third of the pairs.
 DENSITY = (0.01, 0.03)
 RIVALS = ("pairs", "xor", "gaps", "ulps")
 SPEEDS = ("encode", "decode") + RIVALS + ("memcpy",)
@@ -79,7 +79,7 @@ class Masters:
 
 
     def rounded(self, dtype):
-        """The weights as others get them."""
+        """Return the weights as they are sent: rounded."""
         if dtype.itemsize > 1:
             return self.weights.to(dtype)
         return (self.weights * (self.torch.finfo(dtype).max / self.weights.abs().max())).to(dtype)
@@ -108,7 +108,7 @@ class Zstd:
         return self.library.ZSTD_compress(room, bound, tensor.data_ptr(), tensor.nbytes, 1)
 
     def bytes_apart(self, torch, integers):
-        """Put all lowest bytes first, then the next ones: what is mostly zero stands together."""
+        """Put all lowest bytes first, then the next ones, so that bytes which are mostly 0 stand together."""
         planes = integers.view(-1, 1).view(torch.uint8)
         return sum(self.bytes_of(planes[:, i].contiguous()) for i in range(planes.shape[1]))
 
@@ -121,7 +121,7 @@ def timed(times, name, function):
 
 
 def ulps(torch, before, after):
-    """Changes in units in the last place, small ones of either sign as small numbers."""
+    """Return changes in units in the last place; zigzag: small ones of either sign become small numbers."""
     old, new = (torch.where(one < 0, torch.iinfo(one.dtype).min - one, one) for one in (before, after))
     change = new - old
     return (change << 1) ^ (change >> (8 * change.itemsize - 1))

@@ -15,7 +15,7 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
 
 
 def bases():
-    """Folders under which this repository's files may lie: where Bazel runs things or puts what they need;
+    """Return folders that may hold this repository's files: where Bazel runs things or puts what they need;
     and the sources, with what Bazel has built, for a bench that is started by its path."""
     runfiles = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
     sources = pathlib.Path(__file__).resolve().parent.parent
@@ -23,13 +23,13 @@ def bases():
 
 
 def runfile(path):
-    """A file of this repository."""
+    """Return the path of a file of this repository."""
     return next(base / path for base in bases() if (base / path).exists()).absolute()
 
 
 def find_python(version=None):
-    """An interpreter with torch: the caller's, or one in the user's cache, which is made if need be, with
-    that version of torch."""
+    """Return an interpreter with torch: the caller's, or one in the user's cache, made if need be, with that
+    version of torch."""
     if os.environ.get("TW_TORCH_PYTHON"):
         return os.environ["TW_TORCH_PYTHON"]
     command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")]
@@ -68,7 +68,7 @@ def run_job(python, folder, args, flags, variables, limit_sec=0):
 
 
 def interval(values):
-    """Half of the 95 % interval of a mean, by Student's distribution; None of a single value."""
+    """Return half of the 95 % interval of a mean, by Student's distribution; None for a single value."""
     if len(values) < 2:
         return None
     quantile = STUDENT[min(len(values) - 2, len(STUDENT) - 1)]
@@ -76,7 +76,7 @@ def interval(values):
 
 
 def users(path):
-    """A path that the user has given, from the user's folder: `bazel run` starts programs elsewhere."""
+    """Return a user's path, relative to the user's folder: `bazel run` starts programs elsewhere."""
     return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path)
 
 

@@ -19,10 +19,10 @@ from with_torch import finish, interval, runfile, users
 
 SETS = ("ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp", "delta8", "delta4",
         "delta2", "delta", "zero3-lossless", "lossless", "delta-g4", "delta-ecdq-half", "delta-ecdq")
-# What the others are compared with.
+# The set that the others are compared with.
 BASE = "zero3"
 SEQUENCE = 128
-# A model of `--params`, about, has fewer than so many times as many.
+# A model of about `--params` parameters has less than this many times as many.
 PARAMS_FACTOR = 2
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 # Columns of the table: a row's key, header, width (below 0: from the left), digits, and what it is multiplied
@@ -37,7 +37,7 @@ COLUMNS = (("set", "set", -15, None, None), ("seed", "seed", 4, 0, 1),
 
 
 def count(text):
-    """A number such as 200K."""
+    """Parse a number such as 200K."""
     return float(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else float(text)
 
 
@@ -82,7 +82,7 @@ def parse_args():
 
 
 def command(args, name, seed):
-    """A run of the trainer, in whole sequences, or of what a rank gets if that is less."""
+    """Return the trainer's command line. Each rank gets whole sequences, or one shorter sequence."""
     own = args.tokens // (args.nodes * args.ranks_per_node)
     sequence = min(own, SEQUENCE)
     keys = {"thinwire.sequence_length": sequence, "train_micro_batch_size_per_gpu": own // sequence,
@@ -100,7 +100,7 @@ def read_lines(path):
 
 
 def row_of(args, name, seed, result, losses):
-    """What a run of a set came to. What is not known is None."""
+    """Return the results of a set's run; those that are not known are None."""
     steps = result["steps"]
     digest = hashlib.blake2b(struct.pack("<%dd" % len(losses), *losses), digest_size=8).hexdigest()
     return {"set": name, "seed": seed, "stage": result["stage"], "nodes": args.nodes,
@@ -119,7 +119,7 @@ def row_of(args, name, seed, result, losses):
 
 
 def run(args, name, seed, number):
-    """The row of a run; None: it failed."""
+    """Run a set and return its row; None if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         metrics, result = pathlib.Path(folder, "metrics"), pathlib.Path(folder, "result")
         words = [*command(args, name, seed), "--metrics", metrics, "--result", result]
@@ -140,14 +140,14 @@ def run(args, name, seed, number):
 
 
 def middle(rounds):
-    """Of the rounds of a set and seed, the one with the middle time (of two, the faster); ok only if all are,
+    """Return the round of a set and seed with the median time (of two, the faster); it is ok only if all are,
     with the same losses."""
     row = sorted(rounds, key=lambda one: one["step_sec_median"])[(len(rounds) - 1) // 2]
     return row | {"ok": all(one["ok"] and one["losses"] == row["losses"] for one in rounds)}
 
 
 def compare(row, base):
-    """Add what a row is beside the base's of its seed."""
+    """Add how a row compares with the base's row of its seed."""
     sent = base["inter_node_bytes_per_step"]
     row["bytes_ratio"] = row["inter_node_bytes_per_step"] / sent if sent else None
     row["speedup"] = base["step_sec_median"] / row["step_sec_median"]
@@ -171,14 +171,14 @@ def line(row):
 
 
 def check_params(args, row):
-    """The smallest model depends on the tokens of the data, so that it is known once one was trained."""
+    """Check that --params was not too small; the smallest model depends on the data, so a run tells."""
     if row["params"] >= PARAMS_FACTOR * args.params:
         sys.exit("zero: --params: %.0f is too small: at least %d (the smallest model for this data has %d)" %
                  (args.params, row["params"] // PARAMS_FACTOR + 1, row["params"]))
 
 
 def run_seed(args, seed, rows):
-    """All sets, the base first: the others are compared with it. Returns whether all went well."""
+    """Run all sets, the base first, as the others are compared with it. Returns True if all went well."""
     names = sorted(args.sets, key=lambda name: name != BASE)
     rounds, well = {name: [] for name in names}, True
     for number in range(1, args.rounds + 1):
@@ -203,7 +203,7 @@ def run_seed(args, seed, rows):
 
 
 def report_seeds(rows):
-    """Of several seeds, the mean difference of the validation loss from the base's, and its 95 % interval."""
+    """Print the mean difference of the validation loss from the base's, and its 95 % interval, over seeds."""
     base = {row["seed"]: row["val_loss"] for row in rows if row["set"] == BASE}
     for name in dict.fromkeys(row["set"] for row in rows if row["set"] != BASE):
         off = [100 * (row["val_loss"] / base[row["seed"]] - 1) for row in rows

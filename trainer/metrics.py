@@ -20,7 +20,7 @@ def fail(why):
 
 
 class TensorBoard:
-    """A folder of events for each run; steps that are done again take the place of the first ones."""
+    """Writes a folder of events for each run; steps that are done again replace the first ones."""
 
     def __init__(self, folder):
         try:
@@ -53,7 +53,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run by its id. Steps are a value like others, since W&B's own counter never goes back."""
+    """Logs a run under its id. Steps are a value like others, since W&B's own counter never goes back."""
 
     def __init__(self, project):
         try:
@@ -82,7 +82,7 @@ class Wandb:
 
 
 def lines_of(path, follows):
-    """Whole lines; with `follows` for ever, from the beginning again where the file is begun anew."""
+    """Yield whole lines; with `follows`, for ever, and from the beginning again if the file is begun anew."""
     rest = ""
     with open(path, encoding="utf-8", errors="replace") as file:
         while True:
@@ -101,7 +101,7 @@ def lines_of(path, follows):
 
 
 def parse(line):
-    """Run, step, and numbers or a sampled text; None for what a killed process has left half of."""
+    """Return run, step, and numbers or a sampled text; None for half a line that a killed process left."""
     try:
         values = json.loads(line)
         run, step = str(values["run"]), int(values["step"])
