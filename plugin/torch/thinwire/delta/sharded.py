@@ -75,7 +75,8 @@ def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
     """Which dimension of the mesh splits which of the tensor, in order. A strided shard is what FSDP2 makes
     of what tensor or expert parallelism, later in the mesh, has split before it."""
     placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
-    plain, strided = [], []
+    plain: list[tuple[int, int]] = []
+    strided: list[tuple[int, int]] = []
     for i, one in placed:
         dim, factor = getattr(one, "dim", None), getattr(one, "split_factor", 1)
         later = math.prod(tensor.device_mesh.size(j) for j, other in placed
@@ -171,10 +172,11 @@ class ShardsSubscriber:
                     raise DeltaError("%s: rank %d sends it, and there is no such tensor here" % (name, rank))
                 own, tensor = self._own[whole]
                 here = tensors.type_of(tensor)
-                fits = len(box) == len(own) and all(a <= b <= n for (a, b), n in zip(box, self._shapes[whole]))
+                shape = self._shapes[whole]
+                fits = len(box) == len(own) and all(a <= b <= n for (a, b), n in zip(box, shape))
                 if not fits or spec.dtype != here or spec.n_elems != _size(box):
                     raise DeltaError("%s: rank %d sends %s of it, and here it is %s%s" % (
-                        name, rank, message.text_of(spec), here, list(self._shapes[whole])))
+                        name, rank, message.text_of(spec), here, list(shape)))
                 parts[whole].append(box)
                 common = _common(own, box) if own else box
                 if common == box:
