@@ -58,6 +58,8 @@ thinwire = thinwire:_autoload
 
 [torchcomms.backends]
 thinwire = thinwire.torchcomms.entry
+[vllm.general_plugins]
+thinwire = thinwire.delta.sender:register_in_vllm
 """
 
 

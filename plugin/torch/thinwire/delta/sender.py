@@ -1,0 +1,142 @@
+"""Who trains, for the workers of a server that calls control: vLLM's own interface (vllm.py), or TRL's.
+
+    AsyncGRPOTrainer(..., weight_transfer=Transfer(VLLMClient(url), host))        trl.experimental.async_grpo
+
+host: where the server's workers reach this process. Each of them is sent what it lacks, by a link whose secret
+comes with the server's calls."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import secrets
+import socket
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterable
+
+from .link import Link, accept, serve
+from .stream import Publisher
+
+if typing.TYPE_CHECKING:
+    import torch
+
+READ = {"verl": "0.9.1", "vllm": "0.33.0"}
+
+
+def check_read(package: str) -> None:
+    """ImportError for a version of an imported package whose interface was not read."""
+    found = getattr(sys.modules[package], "__version__", "of no number")
+    if found.split("+")[0] != READ[package]:
+        raise ImportError("thinwire.delta knows the interface of %s %s; here is %s, whose was not read" % (
+            package, READ[package], found))
+
+
+def register_in_vllm() -> None:
+    """vLLM calls it in each of its processes, by the wheel's entry point."""
+    try:
+        from vllm.distributed import weight_transfer
+        from vllm.distributed.weight_transfer import factory
+
+        trainers = factory.WeightTransferTrainerFactory
+    except (ImportError, AttributeError):  # a vLLM from before there were engines of others
+        return
+    if "thinwire" not in trainers._registry:
+        weight_transfer.WeightTransferEngineFactory.register_engine(
+            "thinwire", "thinwire.delta.vllm", "ThinwireWeightTransferEngine")
+        trainers.register_engine("thinwire", "thinwire.delta.vllm", "ThinwireTrainerWeightTransferEngine")
+
+
+class Client(typing.Protocol):
+    """Calls of a vLLM server, as vLLM's clients and TRL's have them."""
+
+    def init_weight_transfer_engine(self, init_info: dict[str, typing.Any]) -> None: ...
+    def start_weight_update(self) -> None: ...
+    def update_weights(self, update_info: dict[str, typing.Any]) -> None: ...
+    def finish_weight_update(self) -> None: ...
+
+
+class Sender:
+    """Publishes, and has the server's `n_workers` workers follow. What fails ends the links; the next send()
+    makes them anew. keep: versions whose changes are kept."""
+
+    def __init__(self, client: Client, n_workers: int, host: str, keep: int = 4, timeout_sec: float = 600.0):
+        self._client, self._n_workers, self._keep, self._timeout_sec = client, n_workers, keep, timeout_sec
+        self._listener = socket.create_server(("", 0))
+        self._listener.settimeout(1.0)
+        self._info = {"host": host, "port": self._listener.getsockname()[1], "secret": secrets.token_hex(32),
+                      "timeout_sec": timeout_sec}
+        self._links: list[Link] = []
+        self._publisher: Publisher | None = None
+
+    def connect(self) -> None:
+        self._during(lambda: self._client.init_weight_transfer_engine(self._info), self._accept)
+
+    def send(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Send (name, tensor), which come one after the other."""
+        if self._publisher is None:
+            self._publisher = Publisher(weights, self._keep)
+        else:
+            self._publisher.publish(weights)
+        if not self._links:
+            self.connect()
+        self._client.start_weight_update()
+        self._during(lambda: self._client.update_weights({}), self._serve)
+        self._client.finish_weight_update()
+
+    def _during(self, call: Callable[[], None], work: Callable[[concurrent.futures.Future], None]) -> None:
+        """Work while the server is in a call, which returns when its workers are done. If both fail the
+        call's error is raised: it says more."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            called = pool.submit(call)
+            called.add_done_callback(lambda done: self.close() if done.exception() else None)
+            try:
+                work(called)
+                called.result()
+            except BaseException as error:
+                self.close()
+                raise (called.exception() if isinstance(error, OSError) else None) or error from None
+
+    def _accept(self, called: concurrent.futures.Future) -> None:
+        end = time.monotonic() + self._timeout_sec
+        while len(self._links) < self._n_workers:
+            try:
+                secret = typing.cast(str, self._info["secret"])
+                self._links.append(accept(self._listener, secret, self._timeout_sec))
+            except TimeoutError:
+                if called.done() or time.monotonic() > end:
+                    raise ConnectionError("%d of the server's %d workers have connected" % (
+                        len(self._links), self._n_workers)) from None
+
+    def _serve(self, _called: concurrent.futures.Future) -> None:
+        assert self._publisher is not None, "send() has made it"
+        for one in list(self._links):
+            serve(one, self._publisher.since)
+
+    def close(self) -> None:
+        while self._links:
+            self._links.pop().close()
+
+
+class Transfer:
+    """What TRL asks of `weight_transfer`, over its client of a vLLM server."""
+
+    def __init__(self, client: typing.Any, host: str, keep: int = 4, timeout_sec: float = 600.0):
+        self._client, self._arguments = client, (host, keep, timeout_sec)
+
+    def init_weight_transfer(self) -> None:
+        self._client.wait_for_server_ready()
+        self._sender = Sender(self._client, self._client.get_world_size(), *self._arguments)
+        self._sender.connect()
+
+    def pause(self) -> None:
+        self._client.pause()
+
+    def send_weights(self, iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._sender.send(iterator)
+
+    def resume(self) -> None:
+        self._client.resume()
+
+    def destroy(self) -> None:
+        self._sender.close()

@@ -1,0 +1,136 @@
+"""Weights from a trainer to vLLM's workers, as what has changed, over TCP.
+
+    vllm serve MODEL --weight-transfer-config '{"backend": "thinwire"}'
+    engine = WeightTransferTrainerFactory.trainer_init(TrainerInit(host, n_workers, rank=rank), client=client,
+                                                       source=ModuleSource(model))
+    engine.send_weights()                                            after each step, or some
+
+The wheel registers both with vLLM. Each worker is sent what it lacks, and keeps the checkpoint's weights in
+host memory; it loads them into its model when all are there and compared. The secret comes by way of vLLM's
+control calls; what is sent is checked, and not encrypted."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from vllm.distributed.weight_transfer.base import (
+    TrainerInitInfo,
+    TrainerWeightTransferEngine,
+    VLLMWeightSyncClient,
+    WeightSource,
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from .link import Link, connect, fetch
+from .sender import Sender, check_read
+from .sources import DeltaError
+from .stream import Subscriber
+
+check_read("vllm")
+
+
+@dataclasses.dataclass
+class InitInfo(WeightTransferInitInfo):
+    """Where the trainer is, as Sender says it."""
+
+    host: str
+    port: int
+    secret: str
+    timeout_sec: float
+
+
+@dataclasses.dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """Nothing: messages say what they are."""
+
+
+class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """vLLM's interface, which says what the methods are for."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+    supports_draft_weight_update = False
+    _link: Link | None = None
+
+    def __init__(self, *args: typing.Any, **kwargs: typing.Any):
+        super().__init__(*args, **kwargs)
+        self._subscriber = Subscriber({})
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        self.shutdown()
+        self._link = connect((init_info.host, init_info.port), init_info.secret, init_info.timeout_sec)
+
+    def start_weight_update(self) -> None:
+        """The model stays as it is until all has come."""
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        if self._link is None:
+            raise RuntimeError("init_transfer_engine() comes first")
+        try:
+            for one in fetch(self._link, self._subscriber.version):
+                self._subscriber.apply(one)
+        except DeltaError:
+            self._subscriber = Subscriber({})  # the next time all weights are asked for
+            raise
+        initialize_layerwise_reload(self.model)
+        with disable_mtp_completeness_check():
+            self.model.load_weights((name, one.to(self.device)) for name, one in self._subscriber.weights.items())
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def finish_weight_update(self) -> None:
+        """receive_weights() has done all."""
+
+    def shutdown(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+
+
+@dataclasses.dataclass
+class TrainerInit(TrainerInitInfo):
+    """host: where vLLM's workers reach trainer rank 0. n_workers: all of vLLM's, TP * PP * DP."""
+
+    backend: typing.ClassVar[str] = "thinwire"
+
+    host: str
+    n_workers: int
+    keep: int = 4
+    timeout_sec: float = 600.0
+
+
+class ThinwireTrainerWeightTransferEngine(TrainerWeightTransferEngine[TrainerInit]):
+    """vLLM's interface, for the trainer's ranks."""
+
+    init_info_cls = TrainerInit
+    _sender: Sender | None = None
+
+    @classmethod
+    def trainer_init(cls, init_info: TrainerInit, *, client: VLLMWeightSyncClient,
+                     source: WeightSource | None = None) -> ThinwireTrainerWeightTransferEngine:
+        if source is None:
+            raise ValueError("thinwire sends a WeightSource's weights; source is None")
+        engine = cls(client=client, source=source, is_sender=init_info.is_sender, rank=init_info.rank)
+        if init_info.is_sender:
+            engine._sender = Sender(client, init_info.n_workers, init_info.host, init_info.keep,
+                                    init_info.timeout_sec)
+            engine._sender.connect()
+        return engine
+
+    def send_weights(self) -> None:
+        """On all ranks, as gathering is collective, whatever fails."""
+        weights = self.source.iter_full()
+        try:
+            if self._sender is not None:
+                self._sender.send(weights)
+        finally:
+            for _ in weights:
+                pass
+
+    def shutdown(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
