@@ -5,34 +5,31 @@
 
 Actor rank 0 publishes. Of the rollout workers on a host one is connected to it and hands on what it gets to
 the others, so that a message crosses the network once a host. A worker that is new, or has missed a version,
-is sent all weights. Each end has the weights in host memory, actor rank 0 twice. Workers prove a secret that
-came by way of verl's own channel; what is sent is checked, and not encrypted."""
+is sent all weights. Each end has the weights in host memory once. Workers prove a secret that came by way of
+verl's own channel; what is sent is checked, and not encrypted."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import json
 import secrets
 import socket
-import struct
 import typing
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import ray
 import torch
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from .link import Link, accept, connect, fetch, serve
 from .message import Version
+from .sender import check_read
 from .sources import DeltaError
 from .stream import Publisher, Subscriber, whole
 
-_LENGTH = struct.Struct("<Q")
-_NONCE_BYTES = 32
+check_read("verl")
 _PerWorker = dict[str, list[typing.Any]]  # arguments of init_process_group()
-Since = Callable[[Version | None], Sequence[bytes]]  # the messages that lead from a version to the newest
 
 
 class Place(typing.NamedTuple):
@@ -42,70 +39,6 @@ class Place(typing.NamedTuple):
     port: int
     secret: str
     n_breaks: int  # how often its connections have ended: all are made anew when that has changed anywhere
-
-
-def _proof(place: Place, nonce: bytes) -> bytes:
-    return hmac.digest(place.secret.encode(), nonce, "sha256")
-
-
-class Link:
-    """A connection, for bytes with their length before them. OSError if it breaks, or says nothing for
-    `timeout_sec`."""
-
-    def __init__(self, connection: socket.socket, timeout_sec: float):
-        self._connection = connection
-        connection.settimeout(timeout_sec)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, data: bytes) -> None:
-        self._connection.sendall(_LENGTH.pack(len(data)))
-        self._connection.sendall(data)
-
-    def receive(self, most: int = 1 << 62) -> bytes:
-        [n] = _LENGTH.unpack(self._take(_LENGTH.size))
-        if n > most:
-            raise ConnectionError("a message of %d bytes, where %d are the most" % (n, most))
-        return self._take(n)
-
-    def _take(self, n: int) -> bytes:
-        data = bytearray()
-        while len(data) < n:
-            part = self._connection.recv(min(n - len(data), 16 << 20))
-            if not part:
-                raise ConnectionError("the other end has closed")
-            data += part
-        return bytes(data)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def _accept(listener: socket.socket, place: Place, timeout_sec: float) -> Link:
-    """The next connection that proves the secret; strangers are sent away."""
-    while True:
-        link = Link(listener.accept()[0], timeout_sec)
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        with contextlib.suppress(OSError):
-            link.send(nonce)
-            if hmac.compare_digest(link.receive(_NONCE_BYTES), _proof(place, nonce)):
-                return link
-        link.close()
-
-
-def _connect(place: Place, timeout_sec: float) -> Link:
-    link = Link(socket.create_connection((place.host, place.port), timeout_sec), timeout_sec)
-    link.send(_proof(place, link.receive(_NONCE_BYTES)))
-    return link
-
-
-def _serve(links: Iterable[Link], since: Since) -> None:
-    """Send each what it lacks."""
-    for link in links:
-        have = json.loads(link.receive(1 << 10))
-        messages = since(have and Version(*have))
-        link.send(json.dumps(len(messages)).encode())
-        for one in messages:
-            link.send(one)
 
 
 @CheckpointEngineRegistry.register("thinwire")
@@ -152,9 +85,9 @@ class ThinwireCheckpointEngine(CheckpointEngine):
         self._rank = rank
         with self._transfer():
             if source is not None:
-                self._source = _connect(source, self._timeout_sec)
+                self._source = connect((source.host, source.port), source.secret, self._timeout_sec)
             for _ in range(n_links):
-                self._links.append(_accept(self._listener, self._place, self._timeout_sec))
+                self._links.append(accept(self._listener, self._place.secret, self._timeout_sec))
             self._topology = topology
 
     def finalize(self) -> None:
@@ -176,28 +109,37 @@ class ThinwireCheckpointEngine(CheckpointEngine):
             self._place = self._place._replace(n_breaks=self._place.n_breaks + 1)
             raise
 
-    def _publish(self, weights: dict[str, torch.Tensor]) -> None:
+    def _publish(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         with self._transfer():
             if self._publisher is None:
                 self._publisher = Publisher(weights, self._keep)
             else:
                 self._publisher.publish(weights)
-            _serve(self._links, self._publisher.since)
+            for one in self._links:
+                serve(one, self._publisher.since)
 
     async def send_weights(self, weights, global_steps: int | None = None) -> None:
-        gathered = {}
-        async for name, one in ensure_async_iterator(weights):  # on all actors, as gathering is collective
+        loop, gathered = asyncio.get_running_loop(), ensure_async_iterator(weights)
+
+        async def following() -> tuple[str, torch.Tensor] | None:
+            return await anext(gathered, None)
+
+        def arriving() -> Iterator[tuple[str, torch.Tensor]]:
+            while one := asyncio.run_coroutine_threadsafe(following(), loop).result():
+                yield one[0], one[1].detach().cpu()
+
+        try:
             if self._rank == 0:
-                gathered[name] = one.detach().cpu()
-        if self._rank == 0:
-            await asyncio.to_thread(self._publish, gathered)
+                await asyncio.to_thread(self._publish, arriving())
+        finally:
+            async for _ in gathered:  # on all actors, whatever fails, as gathering is collective
+                pass
 
     def _follow(self) -> None:
         with self._transfer():
             assert self._source is not None, "init_process_group() comes first"
             base = self._subscriber.version
-            self._source.send(json.dumps(base).encode())
-            messages = [self._source.receive() for _ in range(json.loads(self._source.receive(64)))]
+            messages = fetch(self._source, base)
             try:
                 for one in messages:
                     self._subscriber.apply(one)
@@ -213,7 +155,8 @@ class ThinwireCheckpointEngine(CheckpointEngine):
                     return []
                 return messages if have == base else [whole(self._subscriber.weights, newest)]
 
-            _serve(self._links, since)
+            for link in self._links:
+                serve(link, since)
 
     async def receive_weights(self, global_steps: int | None = None
                               ) -> AsyncIterator[tuple[str, torch.Tensor]]:
