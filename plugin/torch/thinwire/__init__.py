@@ -24,16 +24,18 @@ if typing.TYPE_CHECKING:
     from .capi import ThinwireError
     from .ddp import hook as ddp_hook
     from .fsdp.hooks import disable, enable
+    from .muon import at_owner
     from .policy import exact, unquantized
     from .reporting.report import report
     from .telemetry.spans import write as timeline
 
-__all__ = ["ThinwireError", "__version__", "ddp_hook", "delta", "disable", "enable", "exact", "quantize",
-           "report", "timeline", "unquantized"]
+__all__ = ["ThinwireError", "__version__", "at_owner", "ddp_hook", "delta", "disable", "enable", "exact",
+           "quantize", "report", "timeline", "unquantized"]
 
 # {name: (module, its name there)}
 _PLACES = {
     "ThinwireError": (".capi", "ThinwireError"),
+    "at_owner": (".muon", "at_owner"),
     "ddp_hook": (".ddp", "hook"),
     "disable": (".fsdp.hooks", "disable"),
     "enable": (".fsdp.hooks", "enable"),

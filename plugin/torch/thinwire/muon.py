@@ -1,4 +1,4 @@
-"""torch.optim.Muon under FSDP2.
+"""Muon under FSDP2: torch.optim.Muon, and others' by at_owner().
 
 Muon makes each matrix's update orthogonal, for which the whole matrix is needed. torch leaves that to
 DTensors: for a matrix that is sharded by rows they call 15 all-gathers a step, 10 all-reduces if it is tall
@@ -8,6 +8,7 @@ back once, owners share the computing, and the result is that of a single proces
 
 from __future__ import annotations
 
+import functools
 import itertools
 import typing
 from collections.abc import Callable, Sequence
@@ -108,6 +109,24 @@ def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typi
     found = _orthogonal(updates, matrices, group, lambda whole: inside.muon_orthogonal(whole, options))
     for matrix, update in zip(matrices, found):
         matrix.to_local().mul_(kept).add_(update, alpha=-inside.muon_rate(options, matrix.shape))
+
+
+def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., typing.Any]:
+    """Returns `compute`, a function of a whole matrix such as the iteration of a Muon that is not torch's, for
+    matrices that FSDP2 has sharded by rows, too: one rank computes, the others wait. dtype: what it rounds a
+    matrix to, and its result's."""
+
+    @functools.wraps(compute)
+    def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
+        group = _group_of(matrix)
+        if group is None:
+            return compute(matrix, *options, **named)
+        (rows,) = _orthogonal([matrix.to_local().to(dtype)], [matrix], group,
+                              lambda whole: compute(whole, *options, **named))
+        return DTensor.from_local(rows, matrix.device_mesh, matrix.placements, run_check=False,
+                                  shape=matrix.shape, stride=matrix.stride())
+
+    return computed
 
 
 def watch() -> None:

@@ -22,9 +22,9 @@ def matrices(shapes=SHAPES):
     return nn.ParameterList(nn.Parameter(torch.randn(shape)) for shape in shapes)
 
 
-def stepped(parameters, **options):
+def stepped(parameters, kind=torch.optim.Muon, **options):
     """The parameters after some steps."""
-    optimizer = torch.optim.Muon(parameters, lr=0.1, **options)
+    optimizer = kind(list(parameters), lr=0.1, **options)
     for step in range(STEPS):
         torch.manual_seed(step)
         for one in parameters:
@@ -117,6 +117,57 @@ def test_what_is_not_sharded_by_rows_is_torchs():
         return muon.KIND in thinwire.report()
 
     assert ranks.run(2, check) == [False] * 2
+
+
+def orthogonal(matrix):
+    """The cubic iteration, as Muons that are not torch's have theirs: on the matrix that they are given."""
+    x = matrix.bfloat16()
+    x = x / x.norm()
+    for _ in range(3):
+        x = 1.5 * x - 0.5 * (x @ x.mT) @ x
+    return x
+
+
+class OneByOne(torch.optim.Optimizer):
+    """Moonlight's shape: a step goes from matrix to matrix, which may be DTensors."""
+
+    def __init__(self, params, lr, compute=orthogonal):
+        super().__init__(params, {"lr": lr})
+        self.compute = compute
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.add_(self.compute(one.grad), alpha=-group["lr"])
+
+
+def test_other_muons_matrices_go_to_their_owner():
+    expected = stepped(matrices(), OneByOne)
+    plain = 2 * STEPS * 2 * sum(torch.Size(shape).numel() for shape in SHAPES) * 2 / 3
+
+    def check(_rank):
+        compute = thinwire.at_owner(orthogonal, torch.bfloat16)
+        assert same(stepped(matrices(), OneByOne, compute=compute), expected)
+        found = stepped(fully_shard(matrices()), OneByOne, compute=compute)
+        assert same(found, expected) and not thinwire.report().elsewhere
+        return thinwire.report()[muon.KIND].plain_bytes
+
+    assert 0.9 * plain < sum(ranks.run(3, check, **ranks.SLOW)) < 1.1 * plain
+
+
+def test_a_muon_of_pypi(monkeypatch):
+    """muon-optimizer's, on DTensors, by one line of the job's."""
+    package = pytest.importorskip("muon")
+    expected = stepped(matrices(), package.SingleDeviceMuon)
+
+    def check(_rank):
+        name = "zeropower_via_newtonschulz5"
+        monkeypatch.setattr(package, name, thinwire.at_owner(getattr(package, name), torch.bfloat16))
+        found = stepped(fully_shard(matrices()), package.SingleDeviceMuon)
+        return same(found, expected), muon.KIND in thinwire.report()
+
+    assert ranks.run(2, check, **ranks.SLOW) == [(True, True)] * 2
 
 
 def test_owners_share_the_work():

@@ -15,10 +15,10 @@ import sys
 import tempfile
 
 NEWEST = "2.15.0"
-# pytest runs the tests; PyTorch's own distributed tests want the next ones; examples and test_clients.py the
-# rest.
+# pytest runs the tests; PyTorch's own distributed tests want the next ones; examples, test_clients.py and
+# test_muon.py the rest.
 EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers", "accelerate", "peft", "trl",
-          "datasets", "lightning", "torchao", "torchtitan"]
+          "datasets", "lightning", "torchao", "torchtitan", "muon-optimizer"]
 # Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
 GPU = re.compile(r"Requires-Dist: (nvidia-|cuda-|triton)")
 SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z|quadmath)|ld-linux-x86-64)\.so")
