@@ -32,7 +32,7 @@ static size_t unit_bytes(const tw_hpz_t *hpz, int unit)
 
 size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 {
-    size_t bytes = 0;
+    size_t bytes = hpz->codes ? tw_hpz_codes_bytes(hpz) : 0;
     for (int u = 0; u < hpz->n_units; u++) {
         bytes += unit_bytes(hpz, u);
     }
@@ -71,6 +71,13 @@ size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz)
         most = n > most ? n : most;
     }
     return most;
+}
+
+size_t tw_hpz_codes_bytes(const tw_hpz_t *hpz)
+{
+    return hpz->exponents && hpz->params.replicas && hpz->params.lossless_delta
+               ? 2 * tw_hpz_slice_elems_max(hpz)
+               : 0;
 }
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
@@ -162,5 +169,5 @@ size_t tw_hpz_sync_bytes(const tw_hpz_t *hpz, tw_hpz_sync_t kind, double bits)
         size_t bytes = window_bytes(hpz, place, &syncs);
         most = bytes > most ? bytes : most;
     }
-    return most;
+    return most + tw_hpz_codes_bytes(hpz);
 }

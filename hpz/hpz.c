@@ -92,6 +92,7 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     }
     tw_buffer_free(hpz->replicas);
     tw_buffer_free(hpz->states);
+    tw_buffer_free(hpz->codes);
     tw_quant_destroy(hpz->quant);
     tw_quant_delta_destroy(hpz->delta);
     tw_hpz_layout_destroy(hpz->layout);

@@ -138,6 +138,13 @@ tw_status_t tw_hpz_store(tw_hpz_t *hpz, int unit, const void *full, uint64_t ver
 tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *full,
                                tw_coll_request_t **request);
 
+/** fp8 weights, before the first sync. exponents [n_tensors]: TW_HPZ_BF16, or the tensor's replica is
+ *  e4m3(master / 2^exponent) * 2^exponent as bf16, and lossless deltas are changes of such codes. Borrowed for
+ *  the hpz's life; the same on all ranks, and changed only while no sync is under way. TW_ERR_UNSUPPORTED
+ *  (logged): replicas of fp32, in memory elsewhere, or with quantized deltas; TW_ERR_NO_MEMORY. */
+#define TW_HPZ_BF16 INT8_MIN
+tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents);
+
 typedef enum tw_hpz_sync {
     TW_HPZ_FULL, /**< bf16(master) itself: after a load, on resume, on demand; lossless deltas begin anew */
     TW_HPZ_QUANTIZED, /**< master - replica through params.delta; unquantized tensors plain */
@@ -148,13 +155,13 @@ const char *tw_hpz_sync_name(tw_hpz_sync_t kind);
 
 /** Bring the replicas of a unit from their version to `version`, > 0, on all nodes, the owner's included.
  *  Deltas need a replica (TW_ERR_STALE).
- *  begin encodes and posts. It borrows this rank's `master`, [tw_hpz_primary_elems], in host memory or in
- *  params.memory, which must not change until finish; finish waits, applies and stamps. As many weights may
- *  be under way as params.sync_elems allows; they take memory for what is sent and received. After
- *  TW_HPZ_FULL and TW_HPZ_LOSSLESS the replica is bf16(master), bit for bit.
- *  begin returns TW_IN_PROGRESS if there is no room, or not all slices of the previous unit are under way; it
- *  has done nothing then: finish another unit first.
- *  test is a finish that does not wait: TW_IN_PROGRESS until the changes of the other nodes have come.
+ *  begin encodes and posts; master [tw_hpz_primary_elems], own, in host memory or where params.memory is, is
+ *  borrowed, unchanged, until finish, which waits, applies and stamps. As many weights may be under way as
+ *  params.sync_elems allows; they take memory for what is sent and received. After TW_HPZ_FULL and
+ *  TW_HPZ_LOSSLESS the replica is bf16(master), bit for bit; of fp8 weights what they are rounded to.
+ *  begin: TW_IN_PROGRESS: no room, or not all slices of the unit before are under way yet; nothing was done:
+ *  finish another one first.
+ *  test is finish that does not wait: TW_IN_PROGRESS as long as changes of other nodes are not there.
  *  TW_ERR_FORMAT (logged with the rank and the unit): a change does not fit the replica; version is 0 then,
  *  and tw_hpz_check tells the other ranks. Errors of collectives. */
 tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const float *master,

@@ -4,12 +4,16 @@
  *  FULL       its pieces in bf16, in the order of the tensors
  *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
  *             others in bf16; then, with params.lag_plain, the late blocks (lag.c)
- *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part
+ *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part. Where some are of
+ *             fp8: u32 bytes of that message, which has the others; it; the codes of fp8 as one message of
+ *             tw_quant_delta8_encode. Old codes are made with the new exponent, which all ranks know, so
+ *             hardly any changes when an exponent does
  *
  *  Frozen tensors are in FULL alone. */
 #include <string.h>
 
 #include "hpz/state.h"
+#include "quant/e4m3.h"
 
 int tw_hpz_message_varies(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
 {
@@ -68,11 +72,29 @@ size_t tw_hpz_message_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice,
     return n_elems;
 }
 
+static int is_fp8(const tw_hpz_t *hpz, size_t tensor)
+{
+    return hpz->exponents && hpz->exponents[tensor] != TW_HPZ_BF16;
+}
+
+/** Elements of fp8 in a lossless message. */
+static size_t fp8_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node)
+{
+    size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), n_elems = 0;
+    for (size_t t = first; t < first + n && hpz->exponents; t++) {
+        int is_in = is_fp8(hpz, t) && !is_left_out(hpz, TW_HPZ_LOSSLESS, t);
+        n_elems += is_in ? piece_of(hpz, slice, t, node).n_elems : 0;
+    }
+    return n_elems;
+}
+
 size_t tw_hpz_message_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     if (kind == TW_HPZ_LOSSLESS) {
-        size_t n_elems = tw_hpz_message_elems(hpz, unit, slice, kind, node);
-        return n_elems > 0 ? tw_quant_delta_bound_bytes(n_elems) : 0;
+        size_t n_fp8 = fp8_elems(hpz, unit, slice, node);
+        size_t n_elems = tw_hpz_message_elems(hpz, unit, slice, kind, node) - n_fp8;
+        return (n_elems > 0 ? tw_quant_delta_bound_bytes(n_elems) : 0) +
+               (n_fp8 > 0 ? sizeof(uint32_t) + tw_quant_delta8_bound_bytes(n_fp8) : 0);
     }
     size_t late = tw_hpz_message_varies(hpz, kind) ? tw_hpz_late_bytes_max(hpz, unit, slice, node) : 0;
     return pieces_bytes(hpz, unit, slice, kind, node) + late;
@@ -132,8 +154,46 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** List a node's pieces as segments of a lossless delta. has_fresh 1: the pieces are this rank's, and their
- *  new values are encoded; 0: they are decoded in place. */
+/** Round the own new values of fp8 tensors. */
+static void round_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
+{
+    const float *master = hpz->units[transfer->unit].sync.master;
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
+        if (is_fp8(hpz, t)) {
+            tw_quant_e4m3_round(master + piece.offset, hpz->exponents[t],
+                                transfer->fresh + (piece.offset - transfer->own_first), piece.n_elems);
+        }
+    }
+}
+
+/** List a node's pieces of fp8 as segments of codes; otherwise as delta_pieces. */
+static size_t code_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
+{
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first), n = 0;
+    uint8_t *at = hpz->codes;
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
+        if (piece.n_elems == 0 || !is_fp8(hpz, t) || is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+            continue;
+        }
+        uint8_t *fresh = has_fresh ? at + piece.n_elems : NULL;
+        tw_quant_e4m3_codes(own->replica + tw_hpz_replica_offset(hpz, t, piece), hpz->exponents[t], at,
+                            piece.n_elems);
+        if (fresh) {
+            tw_quant_e4m3_codes(fresh_of(transfer, piece), hpz->exponents[t], fresh, piece.n_elems);
+        }
+        hpz->delta_pieces[n++] =
+            (tw_quant_delta_segment_t){.base = at, .src = fresh, .dst = at, .n_elems = piece.n_elems};
+        at += piece.n_elems * (has_fresh ? 2 : 1);
+    }
+    return n;
+}
+
+/** List a node's pieces as segments of a lossless delta, but for those of fp8. has_fresh 1: they are the own
+ *  ones and have new values, to be encoded; 0: they are decoded in place. */
 static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -141,7 +201,7 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
     for (size_t t = first; t < first + n_tensors; t++) {
         tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
         size_t at = tw_hpz_replica_offset(hpz, t, piece);
-        if (piece.n_elems > 0 && !is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+        if (piece.n_elems > 0 && !is_fp8(hpz, t) && !is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
             hpz->delta_pieces[n++] =
                 (tw_quant_delta_segment_t){.base = own->replica + at,
                                            .src = has_fresh ? fresh_of(transfer, piece) : NULL,
@@ -174,13 +234,23 @@ static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer
  *  transfer overwrites; there the replica gets them at once. */
 static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
-    size_t n = delta_pieces(hpz, transfer, hpz->node, 1);
+    int has_codes = fp8_elems(hpz, transfer->unit, transfer->slice, hpz->node) > 0;
+    size_t n = delta_pieces(hpz, transfer, hpz->node, 1), first = has_codes ? sizeof(uint32_t) : 0, more = 0;
     size_t room = tw_hpz_message_bytes(hpz, transfer->unit, transfer->slice, TW_HPZ_LOSSLESS, hpz->node);
     *bytes = 0;
-    if (n == 0) {
-        return TW_OK;
+    if (n > 0) {
+        TW_TRY(hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, transfer->message + first,
+                                  room - first, bytes));
     }
-    TW_TRY(hpz->memory.encode(hpz->memory.ctx, hpz->delta_pieces, n, transfer->message, room, bytes));
+    if (has_codes) {
+        const uint32_t length = (uint32_t)*bytes;
+        memcpy(transfer->message, &length, sizeof(length));
+        n = code_pieces(hpz, transfer, hpz->node, 1);
+        *bytes += first;
+        TW_TRY(tw_quant_delta8_encode(hpz->delta, hpz->delta_pieces, n, transfer->message + *bytes,
+                                      room - *bytes, &more));
+        *bytes += more;
+    }
     return hpz->is_elsewhere ? apply_own_lossless(hpz, transfer) : TW_OK;
 }
 
@@ -190,6 +260,7 @@ tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transf
     const tw_hpz_memory_t *memory = &hpz->memory;
     uint8_t *at = transfer->message;
     TW_TRY(memory->narrow(memory->ctx, sync->master + transfer->own_first, transfer->fresh, transfer->n_own));
+    round_fresh(hpz, transfer);
     if (sync->kind == TW_HPZ_LOSSLESS) {
         return write_lossless(hpz, transfer, bytes);
     }
@@ -243,14 +314,48 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
+/** Apply changes of codes: those that code_pieces has listed. */
+static tw_status_t apply_codes(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
+                               const uint8_t *message, size_t bytes)
+{
+    const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
+    size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
+    size_t n = code_pieces(hpz, transfer, node, 0);
+    const uint8_t *at = hpz->codes;
+    TW_TRY(tw_quant_delta8_decode(hpz->delta, hpz->delta_pieces, n, message, bytes));
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, node);
+        if (is_fp8(hpz, t) && !is_left_out(hpz, TW_HPZ_LOSSLESS, t)) {
+            tw_quant_e4m3_values(at, hpz->exponents[t], own->replica + tw_hpz_replica_offset(hpz, t, piece),
+                                 piece.n_elems);
+            at += piece.n_elems;
+        }
+    }
+    return TW_OK;
+}
+
 static tw_status_t apply_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
                                   const uint8_t *message, size_t bytes)
 {
     if (node == hpz->node) {
         return hpz->is_elsewhere ? TW_OK : apply_own_lossless(hpz, transfer);
     }
+    int has_codes = fp8_elems(hpz, transfer->unit, transfer->slice, node) > 0;
     size_t n = delta_pieces(hpz, transfer, node, 0);
-    return n == 0 ? TW_OK : hpz->memory.decode(hpz->memory.ctx, hpz->delta_pieces, n, message, bytes);
+    uint32_t length = (uint32_t)bytes;
+    if (has_codes) {
+        TW_FAIL_IF(bytes < sizeof(length), TW_ERR_TRUNCATED, "rank %d: unit %d: %zu bytes of changes",
+                   hpz->rank, transfer->unit, bytes);
+        memcpy(&length, message, sizeof(length));
+        message += sizeof(length);
+        bytes -= sizeof(length);
+        TW_FAIL_IF(length > bytes, TW_ERR_TRUNCATED, "rank %d: unit %d: %zu bytes of changes", hpz->rank,
+                   transfer->unit, bytes);
+    }
+    if (n > 0) {
+        TW_TRY(hpz->memory.decode(hpz->memory.ctx, hpz->delta_pieces, n, message, length));
+    }
+    return has_codes ? apply_codes(hpz, transfer, node, message + length, bytes - length) : TW_OK;
 }
 
 tw_status_t tw_hpz_message_apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,

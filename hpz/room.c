@@ -118,3 +118,16 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz)
     }
     return status;
 }
+
+/** The codes are a slice's, old and new. */
+tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents)
+{
+    TW_FAIL_IF(hpz->is_elsewhere || hpz->quant || hpz->params.fp32_replicas, TW_ERR_UNSUPPORTED,
+               "rank %d: replicas of fp8 are in host memory, and follow lossless deltas", hpz->rank);
+    hpz->exponents = exponents;
+    size_t n_bytes = hpz->params.coll ? tw_hpz_codes_bytes(hpz) : 0;
+    hpz->codes = n_bytes > 0 ? tw_buffer_alloc(n_bytes) : NULL;
+    TW_FAIL_IF(n_bytes > 0 && !hpz->codes, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu codes",
+               hpz->rank, n_bytes);
+    return TW_OK;
+}

@@ -94,7 +94,9 @@ struct tw_hpz {
     size_t *counts;
     tw_quant_segment_t *pieces;
     tw_quant_delta_segment_t *delta_pieces;
-    tw_hpz_counters_t counters; /**< all but what the communicators count */
+    const int8_t *exponents;    /**< [n_tensors] of fp8, or TW_HPZ_BF16; NULL: there is none */
+    uint8_t *codes;             /**< of a slice's fp8 tensors, old and new; or NULL */
+    tw_hpz_counters_t counters; /**< without those of the communicators */
 };
 
 /* ---- place.c ------------------------------------------------------------------------------------------- */
@@ -119,6 +121,8 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
 
 /** Return the most elements of a slice at a rank, in a sync of any unit. */
 size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz);
+/** Bytes of hpz->codes: of the largest slice. */
+size_t tw_hpz_codes_bytes(const tw_hpz_t *hpz);
 
 /* ---- host.c -------------------------------------------------------------------------------------------- */
 

@@ -89,4 +89,51 @@ TEST_F(HpzMessage, ShortOnesAreRefused)
     });
 }
 
+/* Codes of fp8 follow the rest, whose length stands before it. */
+TEST_F(HpzMessage, ShortOnesOfFp8AreRefused)
+{
+    const int8_t exponents[] = {-12, TW_HPZ_BF16};
+    allow_log("bytes of changes");
+    allow_log("delta_decode");
+    allow_log("delta8_decode");
+    tw::on_ranks(
+        {1, 1}, {{3000, 0, 0, 0, 0}, {500, 0, 0, 0, 0}}, tw::params_with(""), [&](tw::Rank &rank, int) {
+            ASSERT_EQ(tw_hpz_exponents_set(rank.hpz, exponents), TW_OK);
+            ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+            const size_t n = tw_hpz_primary_elems(rank.layout(), 0, tw_hpz_node(rank.hpz), 0);
+            tw_hpz_transfer_t transfer = {};
+            transfer.slice = tw::all_of(rank.hpz, 0);
+            transfer.n_own = n;
+            std::vector<uint16_t> fresh(n);
+            std::vector<uint8_t> message(
+                tw_hpz_message_bytes(rank.hpz, 0, transfer.slice, TW_HPZ_LOSSLESS, tw_hpz_node(rank.hpz)));
+            EXPECT_EQ(message.size(),
+                      4 + tw_quant_delta_bound_bytes(250) + tw_quant_delta8_bound_bytes(1500));
+            transfer.fresh = fresh.data();
+            transfer.message = message.data();
+            rank.update(1);
+            rank.hpz->units[0].sync.kind = TW_HPZ_LOSSLESS;
+            rank.hpz->units[0].sync.master = rank.masters[0].data();
+            size_t bytes = 0;
+            ASSERT_EQ(tw_hpz_message_encode(rank.hpz, &transfer, &bytes), TW_OK);
+            std::vector<uint8_t> cut(message.begin(), message.begin() + (ptrdiff_t)bytes);
+            int other = 1 - tw_hpz_node(rank.hpz);
+            for (size_t length = 0; length < bytes; length += length < 8 ? 1 : 97) {
+                std::vector<uint8_t> some(cut.begin(), cut.begin() + (ptrdiff_t)length);
+                EXPECT_LT(tw_hpz_message_apply(rank.hpz, &transfer, other, some.data(), length), 0) << length;
+            }
+            memset(cut.data(), 0xff, 4); /* more than there is */
+            EXPECT_LT(tw_hpz_message_apply(rank.hpz, &transfer, other, cut.data(), bytes), 0);
+        });
+}
+
+TEST_F(HpzMessage, Fp8WithRoundedChangesIsRefused)
+{
+    expect_log("replicas of fp8 are in host memory, and follow lossless deltas");
+    const int8_t exponents[] = {-12};
+    tw::on_ranks({1, 1}, {{100, 0, 0, 0, 0}}, tw::params_with("int4"), [&](tw::Rank &rank, int) {
+        EXPECT_EQ(tw_hpz_exponents_set(rank.hpz, exponents), TW_ERR_UNSUPPORTED);
+    });
+}
+
 } // namespace

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "quant/e4m3.h"
 #include "tests/common/sanitized.h"
 #include "tests/hpz/replicas.h"
 
@@ -59,6 +60,58 @@ TEST_F(HpzSync, LosslessSyncsMakeTheMastersOnEveryNode)
                              expect_planned_bytes(rank);
                              EXPECT_EQ(tw_hpz_check(rank.hpz, 2), TW_OK);
                          });
+        }
+    }
+}
+
+/* At version 1 masters are as they were made, and frozen ones stay so. */
+void expect_rounded(tw::Rank &rank, const std::vector<int8_t> &exponents, uint64_t version)
+{
+    for (size_t t = 0; t < rank.tensors.size(); t++) {
+        tw_hpz_piece_t piece = tw_hpz_secondary_piece(rank.layout(), t, tw_hpz_local(rank.hpz));
+        const uint16_t *replica = tw::replica_of(rank.hpz, rank.tensors[t].unit);
+        for (size_t i = 0; i < piece.n_elems; i++) {
+            float master = master_after(t, piece.first + i, rank.tensors[t].frozen ? 0 : version - 1);
+            uint16_t want = tw::narrow(master);
+            if (exponents[t] != TW_HPZ_BF16) {
+                tw_quant_e4m3_round(&master, exponents[t], &want, 1);
+            }
+            ASSERT_EQ(want, replica[piece.offset + i]) << "tensor " << t << " element " << piece.first + i;
+        }
+    }
+}
+
+/* Tensors of fp8 beside others, one of them frozen; exponents move, up and down. */
+TEST_F(HpzSync, Fp8FollowsTheRoundedMasters)
+{
+    const std::vector<tw_hpz_tensor_t> tensors = {{3000, 0, 0, 0, 0}, {3, 0, 1, 0, 0},    {5000, 1, 0, 0, 0},
+                                                  {70, 1, 0, 0, 0},   {2000, 1, 0, 0, 1}, {1, 2, 0, 0, 0}};
+    auto exponents_at = [](uint64_t version) {
+        int8_t moved = (int8_t)(version == 3 ? -13 : -12);
+        return std::vector<int8_t>{moved, TW_HPZ_BF16, -11, TW_HPZ_BF16, -12, -12};
+    };
+    for (const std::vector<int> &shape : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}, {3}}) {
+        for (size_t sync_elems : {size_t{0}, size_t{600}}) {
+            tw_hpz_params_t params = tw::params_with("");
+            params.sync_elems = sync_elems;
+            params.slice_elems = 100;
+            tw::World world(tw::nodes_of(shape));
+            world.run([&](int r) {
+                std::vector<int8_t> exponents = exponents_at(1);
+                tw::Rank rank(world.coll(r), tensors, params);
+                ASSERT_EQ(tw_hpz_exponents_set(rank.hpz, exponents.data()), TW_OK);
+                ASSERT_EQ(rank.sync_in_order(TW_HPZ_FULL, 1), TW_OK);
+                expect_rounded(rank, exponents, 1);
+                for (uint64_t version = 2; version <= 5; version++) {
+                    rank.update(version - 1);
+                    const std::vector<int8_t> next = exponents_at(version);
+                    std::copy(next.begin(), next.end(), exponents.begin()); /* where they are */
+                    ASSERT_EQ(rank.sync_in_order(TW_HPZ_LOSSLESS, version), TW_OK);
+                    expect_rounded(rank, exponents, version);
+                }
+                expect_planned_bytes(rank);
+                EXPECT_EQ(tw_hpz_check(rank.hpz, 5), TW_OK);
+            });
         }
     }
 }
