@@ -74,7 +74,7 @@ static const tw_flag_t flag_list[] = {
      .take = take_set},
     {.field = {"features", NULL, "NAME",
                "Keys by one name: ddp, zero1, zero2, zero3, zero3-qwz, zero3-qgz, zero3-hpz, zeropp, delta8, "
-               "delta4, delta2, delta, zero3-lossless, lossless, delta-g4, delta-ecdq-half, delta-ecdq",
+               "delta4, delta2, delta, zero3-lossless, lossless, fp8, delta-g4, delta-ecdq-half, delta-ecdq",
                TW_CONFIG_STRING, 0, 0, 0, NULL},
      .take = take_features},
     {.field = {"data", NULL, "FILE", "UTF-8 text, .bin of tokens or .jsonl (default: the King James text)",

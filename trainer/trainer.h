@@ -123,10 +123,9 @@ typedef struct tw_trainer_params {
 /** A combination of the trainer's features that has a name. */
 typedef struct tw_trainer_set {
     const char *name; /**< "zero3-qwz" */
-    /** Keys for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says. */
-    const char *keys[12];
-    /** Variables that make a PyTorch job with TW_FSDP=1 send the same; NULL: plain, or not available
-     *  there. */
+    /** for `sets`, NULL-terminated: what is on, and what is off whatever a configuration says */
+    const char *keys[13];
+    /** Variables that make a PyTorch job with TW_FSDP=1 send the same; NULL: plain, or not there */
     const char *torch;
 } tw_trainer_set_t;
 /** Return set `index`, plain data parallelism first; NULL past the last one. */

@@ -25,6 +25,19 @@ TEST_F(Persist, ResumingWithDeltasIsNotHavingStopped)
                                 "zero_optimization.zero_quantized_gradients=y"});
 }
 
+/* Weights are rounded for computing alone: checkpoints and models have the masters. */
+TEST_F(Persist, OfFp8TheMastersAreKept)
+{
+    expect_same_losses({2, 2}, {"model.gather=fp8", "thinwire.weights=delta"});
+    allow_log("there are steps of another run, up to step ");
+    for (const char *gather : {"bf16", "fp8"}) {
+        run({2}, {"thinwire.steps=1", "optimizer.params.lr=0", std::string("model.gather=") + gather,
+                  "thinwire.save_model=" + folder_ + "/" + gather});
+    }
+    std::string same = "cmp " + folder_ + "/bf16/model.safetensors " + folder_ + "/fp8/model.safetensors";
+    EXPECT_EQ(0, system(same.c_str()));
+}
+
 /* Other ranks and another stage: the same batches, sums in another order. */
 TEST_F(Persist, ResumesOnAnotherWorld)
 {

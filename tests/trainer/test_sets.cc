@@ -23,7 +23,7 @@ TEST_F(TrainerSets, EveryNameIsFound)
     for (const tw_trainer_set_t *set; (set = tw_trainer_set_get(n)); n++) {
         EXPECT_EQ(tw_trainer_set_find(set->name), set);
     }
-    EXPECT_EQ(n, 17U);
+    EXPECT_EQ(n, 18U);
     EXPECT_EQ(tw_trainer_set_find("zero4"), nullptr);
 }
 

@@ -212,6 +212,15 @@ static tw_status_t check_together(const tw_train_options_t *o)
          "are summed over ranks and steps"},
         {!tw_quant_row_get(codecs->gradients.kind)->sums,
          "thinwire.gradients is a codec that cannot sum: it is for changes of weights"},
+        {o->gather == TW_TRAIN_GATHER_FP8 && !o->bf16,
+         "bf16.enabled is false, but model.gather is fp8, which is for masters beside weights; leave one of "
+         "them out"},
+        {o->gather == TW_TRAIN_GATHER_FP8 && o->device == TW_TRAIN_DEVICE_CUDA,
+         "model.gather is fp8, which is for thinwire.device cpu: GPUs have no part of it here"},
+        {o->gather == TW_TRAIN_GATHER_FP8 &&
+             (tw_train_is_rounded(&codecs->weights) || tw_train_is_rounded(&codecs->delta)),
+         "model.gather is fp8, but thinwire.weights would round weights once more; with it are plain, "
+         "lossless and delta"},
         {o->replicas == TW_TRAIN_REPLICAS_DEVICE && tw_train_is_rounded(&codecs->delta),
          "thinwire.replicas is device, but changes that are rounded are coded in the host's memory; "
          "thinwire.weights=delta codes them on the GPU"},
@@ -274,8 +283,9 @@ int tw_train_is_rounded(const tw_quant_codec_t *codec)
     return tw_quant_loses(codec) != TW_QUANT_LOSES_NOTHING;
 }
 
-int tw_train_loses_nothing(const tw_train_codecs_t *codecs)
+int tw_train_loses_nothing(const tw_train_options_t *o)
 {
-    return !tw_train_is_rounded(&codecs->weights) && !tw_train_is_rounded(&codecs->gradients) &&
-           !tw_train_is_rounded(&codecs->delta);
+    const tw_train_codecs_t *codecs = &o->codecs;
+    return o->gather == TW_TRAIN_GATHER_BF16 && !tw_train_is_rounded(&codecs->weights) &&
+           !tw_train_is_rounded(&codecs->gradients) && !tw_train_is_rounded(&codecs->delta);
 }

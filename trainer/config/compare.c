@@ -18,7 +18,7 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* A checkpoint says these itself: the data and their order, the model. */
+/* What a checkpoint says itself: the data and their order, the model, but for model.gather. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 
@@ -106,10 +106,11 @@ void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
+        int is_said = is_among(said_otherwise, field->name) && strcmp(field->name, "model.gather") != 0;
         if (is_codec_without_loss(config, field->name)) {
             tw_lines_add(lines, field->name, "without loss");
-        } else if (!is_among(places, field->name) && !is_among(said_otherwise, field->name) &&
-                   !is_among(teaches_nothing, field->name) && !is_older(field)) {
+        } else if (!is_among(places, field->name) && !is_said && !is_among(teaches_nothing, field->name) &&
+                   !is_older(field)) {
             config_add_line(config, field, lines);
         }
     }

@@ -40,6 +40,8 @@ typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_FP32,
     TW_TRAIN_PRODUCTS_BF16
 } tw_train_products_t;
+/** What layers' matrices are rounded to for computing. */
+typedef enum tw_train_gather { TW_TRAIN_GATHER_BF16, TW_TRAIN_GATHER_FP8 } tw_train_gather_t;
 typedef enum tw_train_warmup_type { TW_TRAIN_WARMUP_LINEAR, TW_TRAIN_WARMUP_LOG } tw_train_warmup_type_t;
 /** Type in which gradients are sent without a codec. */
 typedef enum tw_train_communication {
@@ -68,8 +70,6 @@ typedef struct tw_train_codecs {
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec);
 /** Return 1 if a codec loses something. */
 int tw_train_is_rounded(const tw_quant_codec_t *codec);
-/** Return 1 if training is bit for bit the same as with plain codecs. */
-int tw_train_loses_nothing(const tw_train_codecs_t *codecs);
 
 /** Every key's value; the table in options.c says what each means. Counts of elements and steps are int64_t,
  *  flags int. */
@@ -150,10 +150,14 @@ typedef struct tw_train_options {
     int64_t rope_positions;
     int64_t window, window_from_layer;
     int attention_bias;
+    int gather; /* tw_train_gather_t */
     char *init_from;
     /* what tw_train_config_resolve makes of the codecs' texts */
     tw_train_codecs_t codecs;
 } tw_train_options_t;
+
+/** Is training bit for bit what it is when all is plain, and in bf16? */
+int tw_train_loses_nothing(const tw_train_options_t *options);
 
 typedef struct tw_train_config tw_train_config_t;
 

@@ -53,6 +53,7 @@ static const char *const memories[] = {"host", "device", NULL};         /* of tw
 static const char *const devices[] = {"cpu", "cuda", NULL};             /* of tw_train_device_t */
 /* in the order of tw_train_products_t */
 static const char *const products[] = {"auto", "fp32", "bf16", NULL};
+static const char *const gathers[] = {"bf16", "fp8", NULL};         /* of tw_train_gather_t */
 static const char *const communications[] = {"bf16", "fp32", NULL}; /* of tw_train_communication_t */
 static const char *const inners[] = {"plain", "int8", NULL};
 
@@ -329,6 +330,9 @@ static const tw_config_field_t fields[] = {
     COUNT("model.max_window_layers", "0", window_from_layer, 0, 10000, "",
           "Layers at the bottom that see all the same."),
     FLAG("model.attention_bias", "n", attention_bias, "llama, qwen3: q, k, v and o have biases."),
+    CHOICE("model.gather", "bf16", gather, gathers,
+           "fp8: products take layers' matrices rounded to e4m3, under a power of two for each; masters keep "
+           "all, changes of thinwire.weights=delta are of the codes."),
     TEXT("model.init_from", init_from,
          "Folder of a model as transformers saves it, or a safetensors file, to start from its weights; "
          "config.json beside them gives family and shape."),

@@ -13,7 +13,7 @@
  *  resident.c   what the process holds                     muon.c      matrices made orthogonal
  *  threads.c    what is computed by elements               planned.c   an engine's memory, without making it
  *  choices.c    what options mean for a step               near.c      the optimizer on a model's device
- *  loss.c       what lossy codes lose */
+ *  loss.c       what lossy codes lose                      fp8.c       matrices rounded to e4m3 */
 #pragma once
 
 #include "trainer/engine/state.h"
@@ -180,6 +180,13 @@ typedef struct tw_engine_report {
     tw_engine_notices_t notices;
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
+
+/* ---- fp8.c: nothing to do in any of them without model.gather=fp8 */
+tw_status_t tw_fp8_init(tw_engine_t *engine);
+/** The masters are new: find exponents, and agree on them. Collective. */
+tw_status_t tw_fp8_agree(tw_engine_t *engine);
+/** Round what of a unit's shard is fp8, from the masters. */
+void tw_fp8_round(const tw_engine_t *engine, size_t unit);
 
 /* ---- groups.c */
 tw_status_t tw_groups_init(tw_engine_t *engine);

@@ -23,10 +23,19 @@ size_t tw_engine_block_slots(const tw_train_options_t *o, const tw_model_t *mode
     return n < n_layer ? n : n_layer;
 }
 
+static int is_of_layers(const tw_model_tensor_t *tensor)
+{
+    return tensor->n_dims == 2 && tensor->unit != TW_MODEL_ROOT;
+}
+
 int tw_engine_is_muons(const tw_train_options_t *o, const tw_model_tensor_t *tensor, int is_frozen)
 {
-    return o->optimizer == TW_TRAIN_MUON && tensor->n_dims == 2 && tensor->unit != TW_MODEL_ROOT &&
-           !is_frozen;
+    return o->optimizer == TW_TRAIN_MUON && is_of_layers(tensor) && !is_frozen;
+}
+
+int tw_engine_is_fp8(const tw_train_options_t *o, const tw_model_tensor_t *tensor)
+{
+    return o->gather == TW_TRAIN_GATHER_FP8 && is_of_layers(tensor);
 }
 
 /* ---- at a time ----------------------------------------------------------------------------------------- */

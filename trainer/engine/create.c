@@ -74,6 +74,8 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     }
     tw_status_t status = engine->has_near_replicas ? place_near(engine, &params) : TW_OK;
     status = status == TW_OK ? tw_hpz_create(&params, &engine->hpz) : status;
+    status =
+        status == TW_OK && engine->exponents ? tw_hpz_exponents_set(engine->hpz, engine->exponents) : status;
     if (status == TW_ERR_UNSUPPORTED && engine->has_near_replicas) {
         tw_error("rank %d: thinwire.replicas is device, which cannot be here; host can", engine->rank);
     }
@@ -280,6 +282,7 @@ tw_status_t tw_engine_take(tw_engine_t *engine)
 {
     TW_TRY(tw_groups_init(engine));
     TW_TRY(tw_loss_init(engine));
+    TW_TRY(tw_fp8_init(engine));
     TW_TRY(create_hpz(engine));
     TW_TRY(tw_engine_partition(engine));
     TW_TRY(tw_near_init(engine));

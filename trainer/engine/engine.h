@@ -204,7 +204,9 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 #define TW_ENGINE_REDUCE_SLOTS 2
 /** Return 1 if a tensor is a matrix that Muon updates. These matrices are assigned to the ranks in turn. */
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
-/** Most units whose momenta are under way: on the way to their owners, there, and on the way back. */
+/** Is a tensor a matrix that model.gather=fp8 rounds? All of layers are: not embeddings and the head. */
+int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t *tensor);
+/** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
 #define TW_ENGINE_MUON_PLACES 3
 /** Return 1 if the next segment, of n_elems, begins a new operation. An operation takes consecutive segments,
  *  at most a bucket's elements, or one segment that is larger. *held is the elements of the open operation,

@@ -142,6 +142,7 @@ struct tw_engine {
     size_t n_frozen;          /* how many tensors are frozen */
     void **kept;              /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
+    int8_t *exponents;         /* [n_tensors] of fp8, or TW_HPZ_BF16; NULL: weights are bf16 */
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] offset of the piece in the unit's shard */
     /* memory */

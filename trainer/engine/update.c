@@ -110,6 +110,7 @@ static tw_status_t update_publish(tw_engine_t *engine, size_t index, int is_upda
     }
     if (engine->weight_type != TW_TYPE_FP32 && (!is_update || !engine->optimizer.device)) {
         tw_engine_convert(engine, unit->master, engine->weight_type, unit->shard, unit->shard_elems);
+        tw_fp8_round(engine, index);
     }
     return engine->stage == 1 || engine->stage == 2 ? gather_whole(engine, index, is_update) : TW_OK;
 }
@@ -154,10 +155,21 @@ static tw_status_t begin_unit(tw_engine_t *engine, size_t index, double lr, floa
     return tw_muon_send(engine, index, grad_scale);
 }
 
+static tw_status_t publish_all(tw_engine_t *engine, int is_update)
+{
+    tw_status_t status = tw_fp8_agree(engine);
+    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
+        status = update_publish(engine, u, is_update);
+        put_away(engine, u);
+    }
+    return status;
+}
+
+/** Weights that are fp8 leave together, once all exponents are known. */
 static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
 {
     tw_status_t status = tw_muon_apply(engine, index, lr);
-    status = status == TW_OK ? update_publish(engine, index, 1) : status;
+    status = status == TW_OK && !engine->exponents ? update_publish(engine, index, 1) : status;
     put_away(engine, index);
     return status;
 }
@@ -178,7 +190,7 @@ static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
             status = end_unit(engine, u - behind, lr);
         }
     }
-    return status;
+    return status == TW_OK && engine->exponents ? publish_all(engine, 1) : status;
 }
 
 static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
@@ -216,10 +228,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     tw_status_t status = tw_engine_drain(engine);
     engine->version++;
     tw_sync_start(engine, TW_HPZ_FULL);
-    for (size_t u = 0; u < engine->n_units && status == TW_OK; u++) {
-        status = update_publish(engine, u, 0);
-        put_away(engine, u);
-    }
+    status = status == TW_OK ? publish_all(engine, 0) : status;
     status = status == TW_OK ? tw_engine_drain(engine) : status;
     status = status == TW_OK ? tw_frozen_gather(engine) : status;
     tw_engine_trim(); /* free buffers of whole weights' messages; training's have other sizes */

@@ -82,7 +82,7 @@ tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t
     *row = (tw_plan_row_t){.name = set->name,
                            .torch = set->torch,
                            .stage = (int)o->stage,
-                           .is_lossless = tw_train_loses_nothing(&o->codecs)};
+                           .is_lossless = tw_train_loses_nothing(o)};
     tw_status_t status = tw_plan_memory_of(o, model, &plan->cluster, &row->memory);
     status = status == TW_OK ? tw_plan_traffic_of(o, model, &plan->cluster, &traffic) : status;
     if (status == TW_OK) {
@@ -167,7 +167,7 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
 }
 
-/** Return 1 if a set is possible: with fp32 weights there are no deltas. */
+/** fp32 weights follow no deltas, and fp8 is not for GPUs. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
     static const char delta[] = "thinwire.weights=delta";
@@ -175,7 +175,8 @@ static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
     for (size_t i = 0; set->keys[i]; i++) {
         has_delta |= strncmp(set->keys[i], delta, sizeof(delta) - 1) == 0;
     }
-    return o->bf16 || !has_delta;
+    return (o->bf16 || !has_delta) &&
+           (o->device == TW_TRAIN_DEVICE_CPU || strcmp(set->name, TW_PLAN_FP8_SET) != 0);
 }
 
 tw_status_t plan_all(plan_t *plan)

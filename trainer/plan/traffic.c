@@ -17,7 +17,8 @@ typedef struct counting {
     const tw_plan_cluster_t *cluster;
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
-    const unsigned char *frozen; /* [tensors] 1: the tensor is not sent; NULL: all are */
+    size_t n_tensors;
+    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
     const tw_train_codecs_t *codecs;
     double plain_bytes, lossless_bits; /* of an element of what is counted now */
 } counting_t;
@@ -245,13 +246,27 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/** Return the flow of a cut's changes. Lossless ones take cluster->delta_bits a weight, lengths included. */
+/** Returns the bytes of all ranks' lossless changes; those of fp8 are shorter. */
+static double change_bytes(const counting_t *counting, const cut_t *cut)
+{
+    size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
+    double n_elems = 0.0;
+    for (size_t t = first; t < first + n; t++) {
+        int is_fp8 = tw_engine_is_fp8(counting->options, &counting->tensors[t]);
+        for (int rank = 0; rank < counting->cluster->n_nodes * counting->cluster->ranks_per_node; rank++) {
+            n_elems += (is_fp8 ? TW_PLAN_FP8_SHARE : 1.0) * (double)piece_elems(counting, cut, t, rank);
+        }
+    }
+    return n_elems * counting->cluster->delta_bits / 8.0;
+}
+
+/** Returns the flow of a cut's changes. Those of lossless ones, at cluster->delta_bits, include their
+ *  lengths. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
-    double bytes = tw_quant_form(codec) == TW_QUANT_CHANGE
-                       ? pieces_bytes(counting, cut, NULL) * cluster->delta_bits / 16.0
-                       : pieces_bytes(counting, cut, codec);
+    double bytes = tw_quant_form(codec) == TW_QUANT_CHANGE ? change_bytes(counting, cut)
+                                                           : pieces_bytes(counting, cut, codec);
     return rail_flow(cluster, bytes);
 }
 
@@ -360,16 +375,21 @@ static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_optio
     return traffic_sum_of(&flow, &unit->sync);
 }
 
-static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster)
+/** Returns the flow of what each rank tells all others. */
+static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster, size_t n_bytes)
 {
-    double bytes = world_of(cluster) * (double)tw_engine_report_bytes();
+    double bytes = world_of(cluster) * (double)n_bytes;
     tw_plan_flow_t pieces = world_pieces(cluster, bytes, bytes), signatures = world_signatures(cluster);
     return traffic_sum_of(&pieces, &signatures);
 }
 
 static void plan_units(const counting_t *counting, tw_plan_traffic_t *traffic)
 {
-    traffic->report = report_flow(counting->cluster);
+    traffic->report = report_flow(counting->cluster, tw_engine_report_bytes());
+    if (counting->options->gather == TW_TRAIN_GATHER_FP8) {
+        tw_plan_flow_t exponents = report_flow(counting->cluster, counting->n_tensors);
+        traffic->report = traffic_sum_of(&traffic->report, &exponents);
+    }
     traffic->step = traffic->report;
     for (size_t u = 0; u < traffic->n_units; u++) {
         traffic->units[u] = plan_unit(counting, (int)u);
@@ -408,6 +428,7 @@ tw_status_t tw_plan_traffic_of(const tw_train_options_t *o, const tw_model_t *mo
                                      cluster,
                                      layout,
                                      tensors,
+                                     n_tensors,
                                      *o->groups ? frozen : NULL,
                                      &o->codecs,
                                      o->bf16 ? 2.0 : 4.0,

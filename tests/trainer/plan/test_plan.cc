@@ -188,6 +188,20 @@ TEST_F(Plan, BytesAreThoseThatTheEngineCounts)
     }
 }
 
+/* What ranks tell each other of exponents counts; changes of codes are shorter. */
+TEST_F(Plan, BytesOfFp8AreCounted)
+{
+    tw_plan_cluster_t cluster = cluster_of(2, 2);
+    cluster.delta_bits = 16;
+    EXPECT_LT(planned_bytes("fp8", cluster), 0.95 * planned_bytes("lossless", cluster));
+    buckets_ = {"model.gather=fp8"};
+    for (const char *set : {"ddp", "zero1", "zero3", "zero3-hpz"}) {
+        expect_bytes(set, cluster_of(2, 2));
+        expect_bytes(set, cluster_of(3, 1));
+        expect_memory(set);
+    }
+}
+
 /* What is frozen is in no plan, but where stage 3 does not keep it; nor are its moments. */
 TEST_F(Plan, FrozenTensorsArePlanned)
 {
