@@ -5,7 +5,8 @@ Weights are fp32 masters under AdamW, rounded to bf16, or to fp8 under an fp32 s
 follows its largest element; a message has the change of some steps. Beside it: an int32 position and a
 value for each element that has changed; old XOR new under zstd; gaps between the positions under zstd,
 their bytes apart, with the values, or with changes in units of the last place (ulps); and a copy of the
-weights in memory. GB/s are those of the weights."""
+weights in memory. GB/s are those of the weights. Of blocks with scales of their own (mxfp8: e4m3 under
+powers of two; fp8_128: e4m3 under fp32; nvfp4: e2m1, two to a byte, under e4m3) there are bits a weight."""
 
 import argparse
 import ctypes
@@ -22,6 +23,7 @@ from with_torch import find_python, unpack_wheel
 
 RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
+BLOCKS = {"mxfp8": 32, "fp8_128": 128, "nvfp4": 16}
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
 # Shares of changed elements, from and to, at which messages are at most a third of the pairs.
 DENSITY = (0.01, 0.03)
@@ -40,7 +42,7 @@ def parse_args():
     parser.add_argument("--steps", default="1,4", help="of the optimizer between two messages (1,4)")
     parser.add_argument("--rounds", type=int, default=5, help="of times; the median counts (5)")
     parser.add_argument("--threads", type=int, help="of encode and decode (one a core)")
-    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--dtype", choices=DTYPES + tuple(BLOCKS), default="bfloat16")
     parser.add_argument("--json", help="append a JSON line for each rate to this file")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -78,11 +80,32 @@ class Masters:
             self.weights.mul_(1 - rate * DECAY).addcdiv_(self.m, self.v.sqrt().add_(EPS), value=-rate)
 
 
-    def rounded(self, dtype):
-        """Return the weights as they are sent: rounded."""
+    def rounded(self, name):
+        """The weights as others get them: a tensor, or of blocks {"codes": one, "scales": one}."""
+        if name in BLOCKS:
+            return self.blocks(name)
+        dtype = getattr(self.torch, name)
         if dtype.itemsize > 1:
             return self.weights.to(dtype)
         return (self.weights * (self.torch.finfo(dtype).max / self.weights.abs().max())).to(dtype)
+
+    def blocks(self, name):
+        torch = self.torch
+        rows = self.weights.reshape(-1, BLOCKS[name])
+        most = rows.abs().amax(1, keepdim=True)
+        if name == "mxfp8":
+            exponents = most.log2().floor() - 8
+            scales, factors = (exponents + 127).to(torch.uint8).view(torch.float8_e8m0fnu), exponents.exp2()
+        elif name == "fp8_128":
+            scales = factors = most / 448
+        else:
+            whole = most.max() / 448 / 6
+            scales = (most / 6 / whole).to(torch.float8_e4m3fn)
+            between = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5])
+            codes = torch.bucketize((rows / (scales.float() * whole)).abs(), between) + 8 * (rows < 0)
+            packed = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
+            return {"codes": packed.view(torch.float4_e2m1fn_x2), "scales": scales}
+        return {"codes": (rows / factors).clamp(-448, 448).to(torch.float8_e4m3fn), "scales": scales}
 
 
 class Zstd:
@@ -147,10 +170,10 @@ def rivals(torch, zstd, before, after):
 
 
 def measure(torch, delta, masters, rate, steps, args):
-    old = masters.rounded(getattr(torch, args.dtype))
+    old = masters.rounded(args.dtype)
     words = {1: torch.int8, 2: torch.int16, 4: torch.int32}[old.itemsize]
     masters.train(rate, steps)
-    new, times, sizes = masters.rounded(old.dtype), {}, {}
+    new, times, sizes = masters.rounded(args.dtype), {}, {}
     before, after, target = old.view(words).view(-1), new.view(words).view(-1), torch.empty_like(old)
     others = rivals(torch, Zstd(), before, after)
     for _ in range(args.rounds):
@@ -171,7 +194,32 @@ def measure(torch, delta, masters, rate, steps, args):
                for name, found in times.items()}}
 
 
+def measure_blocks(torch, delta, masters, rate, steps, args):
+    """Bits a weight of codes and of scales, which are tensors of their own."""
+    old = masters.rounded(args.dtype)
+    masters.train(rate, steps)
+    new = masters.rounded(args.dtype)
+    message, ok = delta.encode(old, new, args.threads), True
+    row = {"rate": rate, "steps": steps, "dtype": args.dtype, "elems": masters.weights.numel()}
+    for name, one in delta.decode(old, message).items():
+        before, after, decoded = (x.contiguous().view(torch.uint8) for x in (old[name], new[name], one))
+        ok = ok and torch.equal(decoded, after)
+        wide = before.view(-1, new[name].itemsize) != after.view(-1, new[name].itemsize)
+        row[name + "_changed"] = wide.any(1).float().mean().item()
+        row[name + "_bits"] = 8 * len(delta.encode(old[name], new[name], args.threads)) / row["elems"]
+    return row | {"thinwire_bytes": len(message), "bits": 8 * len(message) / row["elems"], "ok": ok}
+
+
+def show_blocks(row):
+    print("%-8g %5d  codes: %6.3f %% changed, %6.4f bits; scales: %7.3f %%, %6.4f bits  %s" % (
+        row["rate"], row["steps"], 100 * row["codes_changed"], row["codes_bits"],
+        100 * row["scales_changed"], row["scales_bits"], "yes" if row["ok"] else "NO"), flush=True)
+
+
 def show(row):
+    if row["dtype"] in BLOCKS:
+        show_blocks(row)
+        return
     print("%-8g %5d %7.2f %% %7.3f  %12d" % (
         row["rate"], row["steps"], 100 * row["changed"], row["bits"], row["thinwire_bytes"])
         + "".join(" %11s" % (row[name + "_bytes"] or "-") for name in RIVALS) + " "
@@ -188,14 +236,15 @@ def main():
 
     torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
     masters, ok = Masters(torch, args.elems), True
-    print("# %d weights in %s, %d bytes" % (masters.weights.numel(), args.dtype,
-                                            masters.weights.numel() * getattr(torch, args.dtype).itemsize))
-    print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a "
-          "third of the pairs")
-    print(HEADER)
+    print("# %d weights in %s" % (masters.weights.numel(), args.dtype))
+    if args.dtype not in BLOCKS:
+        print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a "
+              "third of the pairs")
+        print(HEADER)
+    one = measure_blocks if args.dtype in BLOCKS else measure
     for rate in map(float, args.rates.split(",")):
         for steps in map(int, args.steps.split(",")):
-            row = measure(torch, delta, masters, rate, steps, args)
+            row = one(torch, delta, masters, rate, steps, args)
             show(row)
             ok = ok and row["ok"]
             if args.json:
