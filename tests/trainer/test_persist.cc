@@ -36,6 +36,8 @@ TEST_F(Persist, OfFp8TheMastersAreKept)
     }
     std::string same = "cmp " + folder_ + "/bf16/model.safetensors " + folder_ + "/fp8/model.safetensors";
     EXPECT_EQ(0, system(same.c_str()));
+    expect_log("model.gather fp8 -> bf16");
+    run({2}, {"thinwire.steps=2", "thinwire.resume=" + folder_ + "/checkpoints"});
 }
 
 /* Other ranks and another stage: the same batches, sums in another order. */
