@@ -3,7 +3,7 @@
  * waits in the sender's buffers is counted, nor waited for. Also probes: UDP packets that no router may
  * fragment. */
 #include <errno.h>
-#include <linux/tcp.h> /* netinet's has not all of tcp_info */
+#include <linux/tcp.h> /* netinet's header lacks fields of tcp_info */
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>

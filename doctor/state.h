@@ -90,13 +90,13 @@ typedef struct tw_doctor_path {
 
 typedef struct tw_doctor_result {
     int world, n_nodes, n_flows, n_paths;
-    tw_doctor_facts_t *facts;    /**< [world]; where rank is not 0, of nodes' first ranks alone */
-    int *leader;                 /**< [n_nodes]: its first rank */
+    tw_doctor_facts_t *facts;    /**< [world]; if rank is not 0, only those of first ranks */
+    int *leader;                 /**< [n_nodes]: each node's first rank */
     tw_doctor_flow_t *flows;     /**< [n_flows]; on rank 0 alone */
     tw_doctor_path_t *paths;     /**< [n_paths] likewise */
-    size_t max_flows, max_paths; /**< that there is memory for */
+    size_t max_flows, max_paths; /**< for how many there is memory */
     int n_skipped;               /**< flows of pairs that were not measured, and are not in `flows` */
-    double n_params;             /**< of the model that is asked about; 0: of some sizes */
+    double n_params;             /**< of the model that the caller asks about; 0: of some sizes */
 } tw_doctor_result_t;
 
 void tw_doctor_result_cleanup(tw_doctor_result_t *result);
@@ -188,8 +188,8 @@ int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double sec
 typedef struct tw_doctor_schedule {
     int node; /**< -1: no node; only slots are counted */
     int n, n_slots;
-    size_t room;             /**< for so many flows */
-    int n_first;             /**< slots that are run however late it is; pairs alone come behind them */
+    size_t room;             /**< for how many flows there is memory */
+    int n_first;             /**< slots that are run however late it is; behind them are only pairs */
     tw_doctor_flow_t *flows; /**< [n] */
     int n_sent_most;         /**< the most flows that any node sends */
     int failed;              /**< no memory */
