@@ -58,13 +58,13 @@ typedef struct tw_nccl_profiler_socket {
     char *pci_path; /**< below /sys; NULL: none */      \
     uint64_t guid;  /**< equal for ports of one chip */ \
     int ptr_support;
-#define TW_NCCL_NET_PROPS_LAST                     \
-    int speed_mbps;                                \
-    int port;                                      \
-    float latency_us; /**< 0: NCCL's own guess */  \
-    int max_comms;                                 \
-    int max_recvs; /**< that one irecv may have */ \
-    int net_device_type;                           \
+#define TW_NCCL_NET_PROPS_LAST                   \
+    int speed_mbps;                              \
+    int port;                                    \
+    float latency_us; /**< 0: NCCL guesses */    \
+    int max_comms;                               \
+    int max_recvs; /**< messages of one irecv */ \
+    int net_device_type;                         \
     int net_device_version;
 
 typedef struct tw_nccl_net_props_v7 {
@@ -75,11 +75,11 @@ typedef struct tw_nccl_net_props_v7 {
 /** v8 adds reg_is_global. */
 typedef struct tw_nccl_net_props_v8 {
     TW_NCCL_NET_PROPS_FIRST
-    int reg_is_global; /**< a registration holds for all connections */
+    int reg_is_global; /**< 1: a registration holds for all connections */
     TW_NCCL_NET_PROPS_LAST
 } tw_nccl_net_props_v8_t;
 
-/** v9, v10 add force_flush, the devices that a merged one stands for, and the largest messages. */
+/** v9, v10 add force_flush, the devices that make up a merged one, and the largest messages. */
 #define TW_NCCL_NET_PROPS_FROM_V9(most_devs) \
     TW_NCCL_NET_PROPS_FIRST                  \
     int reg_is_global;                       \

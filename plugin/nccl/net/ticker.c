@@ -1,4 +1,4 @@
-/* A thread for each device in use that moves on what NCCL has stopped asking for. */
+/* A thread for each device in use: it makes progress when NCCL no longer asks for any. */
 #include <string.h>
 #include <time.h>
 
