@@ -8,7 +8,7 @@
  *  knows that the peer has read something after it. Only then, and when nothing has moved since, is a
  *  connection dead: no pause of either process, and no long queue that both connections share, looks like it.
  *
- *  A peer that does not read may have other things to do, and says nothing then: it is waited for. */
+ *  A peer that does not read may be busy, and then says nothing: it is waited for. */
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,5 @@
-/** The rendezvous as ranks other than 0 see it: try until rank 0 lets us in, then wait for the others. */
+/** The rendezvous as ranks other than 0 see it: each tries until rank 0 lets it in, then waits for the
+ *  others. */
 #include <string.h>
 #include <time.h>
 
