@@ -1,5 +1,4 @@
-/* The caller's side: decides what kind of cluster can be made here, starts the supervisor and waits for its
- * end. */
+/* The caller's side: decides which kind of cluster can be made, starts the supervisor and waits for it. */
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -251,8 +250,7 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
     return TW_OK;
 }
 
-/** Return how long the other ranks may run after the first failure: they notice it within TW_PEER_TIMEOUT,
- *  and then end. */
+/** Return how long the other ranks may run after the first failure: they notice within TW_PEER_TIMEOUT. */
 static double choose_grace(const tw_cluster_params_t *params)
 {
     const char *text = getenv("TW_PEER_TIMEOUT");

@@ -23,8 +23,7 @@ TW_C_BEGIN
 #define TW_CLUSTER_TEXT_BYTES 256
 /** Slower links carry no job: a packet would take longer than a peer may be silent. */
 #define TW_CLUSTER_LINK_MIN_BPS 1e6
-/** Within this time, a second signal that asks to end is the same request: launchers and terminals send
- *  two. */
+/** Within this time, a second signal that asks to end is the same request: launchers send two. */
 #define TW_CLUSTER_SAME_REQUEST_SEC 3
 /** Time that ranks get, beyond TW_PEER_TIMEOUT, to end by themselves after the first failure. */
 #define TW_CLUSTER_GRACE_SEC 5.0
@@ -69,8 +68,7 @@ tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
 /** Do the same with this program, whatever params->path says. */
 tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_code);
 
-/** Parse a link's rate, as tw_parse_rate, but return TW_ERR_INVALID (silent) below TW_CLUSTER_LINK_MIN_BPS,
- *  too. */
+/** Parse a link's rate, as tw_parse_rate; TW_ERR_INVALID (silent) below TW_CLUSTER_LINK_MIN_BPS, too. */
 tw_status_t tw_cluster_parse_link(const char *text, double *link_bps);
 
 /** Where this process runs, as TW_CLUSTER says. */
@@ -80,8 +78,7 @@ typedef enum tw_cluster_kind {
     TW_CLUSTER_LOOPBACK, /**< all nodes share the loopback interface */
 } tw_cluster_kind_t;
 tw_cluster_kind_t tw_cluster_kind(void);
-/** Get what the cluster could not set up as it should although measurements depend on it, or ""; return
- *  buf. */
+/** Get what could not be set up as it should, although measurements depend on it, or ""; return buf. */
 const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES]);
 
 /** Return how many bytes a link of this rate lets pass at once. It is at least one packet of the largest size

@@ -181,8 +181,7 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-/** Return the bytes of a link's queue: the windows of all connections that can share it, with headers of
- *  frames. */
+/** Return the bytes of a link's queue: the windows of all connections that can share it, with headers. */
 static size_t queue_bytes(const tw_cluster_params_t *params)
 {
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
@@ -229,8 +228,7 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
 }
 
 /** Shape a node's own end of its link. Linux lets connections take turns at a device (fq_codel, fq). In a
- *  single queue, a connection with more packets there gets more of the link, and so comes to have still
- *  more. */
+ *  single queue, a connection with more packets there gets more of the link, and so still more. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)

@@ -281,8 +281,7 @@ static int hear_supervisor(const node_t *node)
     return 1;
 }
 
-/** Sleep until a rank prints something or ends, or the supervisor sends a message. Return 0 if it wants this
- *  node to stop. */
+/** Sleep until a rank prints or ends, or the supervisor sends a message. Return 0 if that stops this node. */
 static int node_turn(node_t *node)
 {
     int n_streams = node->ranks_per_node * STREAMS_PER_RANK;

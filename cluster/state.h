@@ -31,8 +31,7 @@ typedef enum tw_cluster_event {
 
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
-    /** Of TW_CLUSTER_EXITED. In TW_CLUSTER_FINISHED, rank is the exit code, in TW_CLUSTER_SIGNAL the
-     *  signal. */
+    /** TW_CLUSTER_EXITED's. rank is the exit code in TW_CLUSTER_FINISHED, the signal in TW_CLUSTER_SIGNAL. */
     int rank, wait_status;
     /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or
      *  "". */

@@ -23,7 +23,7 @@ typedef struct supervisor {
     int exit_code, was_killed; /* was_killed 1: the code is of a rank that a signal killed */
     /* the first report of what a node could not set up as it should */
     char note[TW_CLUSTER_TEXT_BYTES];
-    double deadline_sec; /* when ranks that still run are stopped; 0: nothing has failed yet */
+    double deadline_sec; /* time to stop ranks that still run; 0: nothing has failed yet */
 } supervisor_t;
 
 static int supervisor_init(supervisor_t *sup)
@@ -40,8 +40,8 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/** Become a node, in its new process. The supervisor's sockets are closed here: while they are open, no end
- *  of it can be seen. */
+/** Become a node in its new process. This closes the supervisor's sockets: else nobody would see that one's
+ *  end. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {

@@ -61,8 +61,7 @@ void tw_flag_take_link(struct argp_state *state, const tw_flag_t *flag, void *op
  *  after 127 characters. */
 void tw_flag_each(struct argp_state *state, const tw_flag_t *flag, void *options, const char *list,
                   tw_flag_take_t add);
-/** Return the index of `text` in `names`; end the program if it is not there, naming the flag and all
- *  names. */
+/** Return the index of `text` in `names`; end the program if it is none, naming the flag and all names. */
 size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const char *text,
                       const char *const *names, size_t n_names);
 

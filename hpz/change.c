@@ -113,8 +113,7 @@ static size_t most_pieces(const tw_hpz_form_t *form)
 
 size_t tw_hpz_change_bound_bytes(const tw_hpz_form_t *form)
 {
-    /* Besides its bytes, a piece takes two numbers in the list, and is widened to whole elements at both
-     * ends. */
+    /* A piece also has two numbers in the list, and is widened to whole elements at both ends. */
     size_t by_piece = 2 * NUMBER_BYTES_MAX + 2 * sizeof(float);
     return form->run_bytes + most_pieces(form) * by_piece + HEAD_BYTES + 3 * ALIGN_BYTES +
            2 * tw_quant_delta_bound_bytes(0) + tw_quant_delta8_bound_bytes(form->run_bytes) - form->run_bytes;
@@ -200,8 +199,8 @@ static size_t change_state_of(const cut_t *cut)
 
 /* ---- the three deltas ---------------------------------------------------------------------------------- */
 
-/** List all cuts with this coding as segments of a delta, from the run to `fresh`; fresh NULL: they are
- *  decoded in place. */
+/** List all cuts with this coding as segments of a delta, from the run to `fresh`; NULL: to be decoded in
+ *  place. */
 static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding, uint8_t *run,
                            uint8_t *states, const uint8_t *fresh)
 {

@@ -57,8 +57,7 @@ tw_status_t tw_hpz_change_create(tw_hpz_change_t **out);
 void tw_hpz_change_destroy(tw_hpz_change_t *change);
 
 /** Write the difference from `run` to `fresh` to `message`, [tw_hpz_change_bound_bytes], and bring `run` and
- *  its states up to date. *bytes is the message's length, 0 if nothing differs; *changed: bytes in its
- *  pieces. */
+ *  its states up to date. *bytes is its length, 0 if nothing differs; *changed: bytes in its pieces. */
 tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *form, uint8_t *run,
                                  uint8_t *states, const uint8_t *fresh, uint8_t *message, size_t *bytes,
                                  size_t *changed);

@@ -3,8 +3,7 @@
 
 #include "hpz/change.h"
 
-/** Return how a part is coded. The codec of halves needs even addresses, so a part at an odd one is coded as
- *  bytes. */
+/** Return how a part is coded. The codec of halves needs even addresses; parts at odd ones are bytes. */
 static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hpz_part_t *part)
 {
     if (part->type == TW_TYPE_FP32) {

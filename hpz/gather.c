@@ -344,8 +344,7 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/** Return the bytes of the other nodes' messages; *any is 1 if any message, the own one included, is not
- *  empty. */
+/** Return the bytes of other nodes' messages; *any: if a message, also the own one, is not empty. */
 static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -382,8 +381,7 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 
 /* ---- in the node --------------------------------------------------------------------------------------- */
 
-/** Fill in the counts of the node's exchange for runs of this length: the local rank of the same place holds
- *  a rank's run. */
+/** Fill in the counts of the node's exchange for runs of this length: its rail's rank holds a run. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);

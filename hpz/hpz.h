@@ -49,8 +49,7 @@ typedef struct tw_hpz_place {
 } tw_hpz_place_t;
 
 typedef struct tw_hpz_params {
-    /** All ranks; borrowed, must outlive the hpz. NULL: the hpz is for planning: it counts bytes, and moves
-     *  none. */
+    /** All ranks; borrowed, must outlive the hpz. NULL: the hpz is for planning, and only counts bytes. */
     tw_coll_t *coll;
     tw_hpz_place_t place;           /**< this rank's, if coll is NULL; TW_ERR_INVALID if it is impossible */
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
@@ -168,12 +167,10 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
                               uint64_t version);
 tw_status_t tw_hpz_sync_finish(tw_hpz_t *hpz, int unit);
 tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit);
-/** Post the messages whose lengths have come from all ranks. Calling it is optional: begin and finish do it
- *  too. */
+/** Post the messages whose lengths have come from all ranks. Optional: begin and finish do it, too. */
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 
-/** Return the inter-node bytes that this rank would send in a sync of a unit; a lossless delta takes `bits`
- *  bits a weight. */
+/** Return the inter-node bytes that this rank sends in a sync of a unit; lossless: `bits` a weight. */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
 /** Check that all replicas are at `version`, and equal to those of their rail. Collective over params.coll.

@@ -47,8 +47,7 @@ typedef struct tw_hpz_keeper tw_hpz_keeper_t;
 tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out);
 /** Call it after its units are destroyed. Accepts NULL. */
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper);
-/** Set the timeout of all that the keeper waits for, as tw_coll_timeout_set. A new keeper has that of
- *  `coll`. */
+/** Set the timeout of what the keeper waits for, as tw_coll_timeout_set; at first it is that of `coll`. */
 void tw_hpz_keeper_timeout_set(tw_hpz_keeper_t *keeper, double timeout_sec);
 /** Return the bytes that this rank has sent to other nodes in gathers. */
 uint64_t tw_hpz_keeper_inter_node_bytes(const tw_hpz_keeper_t *keeper);
@@ -64,8 +63,7 @@ typedef struct tw_hpz_part {
 typedef struct tw_hpz_kept_params {
     const char *name; /**< what logs call it, copied; the same on all ranks */
     size_t run_bytes; /**< at most TW_HPZ_RUN_BYTES_MAX */
-    /** [n_parts] ascending, without overlaps, the same on all ranks. What lies between them is treated as
-     *  bytes. */
+    /** [n_parts] ascending, without overlaps, the same on all ranks. What lies between is taken as bytes. */
     const tw_hpz_part_t *parts;
     size_t n_parts;
     int has_room; /**< 0: this rank must not allocate memory for it */

@@ -2,8 +2,8 @@
  *  A block that does not lag is what a full sync would have made it. On request the next delta sends late
  *  blocks plain.
  *
- *  Late blocks in a message: for each one u32 tensor (its index in the unit), u32 block, then the block's new
- *  values in bf16. */
+ *  Late blocks in a message: for each u32 tensor (index in the unit), u32 block, then the block's new values
+ *  in bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

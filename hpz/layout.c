@@ -105,8 +105,7 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     return (elems + block - 1) / block * block;
 }
 
-/** Return the last place after `first`, and at most `end`, where a slice may end; if there is none, the first
- *  one after `first`. */
+/** Return the last place in (first, end] where a slice may end, or else the first one after `first`. */
 static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);

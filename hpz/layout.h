@@ -41,8 +41,7 @@ void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
 int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
 /** Return how many tensors a unit has; *first is the index of the first. */
 size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
-/** Return the elements of a whole unit; of its secondary part at `local`; of its primary part at (node,
- *  local). */
+/** Return the elements of a whole unit; of its secondary part at `local`; of its primary part. */
 size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
 size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
 size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
@@ -61,8 +60,7 @@ typedef struct tw_hpz_slice {
 /** A slice ends where a piece does, or after a multiple of `step` of the piece's elements. This is the usual
  *  step; smaller slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
-/** Return the step: `elems`, or the usual step for 0, rounded up to whole blocks of the codec, which a slice
- *  never divides. */
+/** Return the step: `elems` (0: the usual one), rounded up to whole blocks of the codec. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
 /** Return the slice that begins at `first`, where the one before ends, of at most `most` elements a rank, or
  *  `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */
@@ -72,8 +70,7 @@ tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t
  *  0: any number. A larger unit goes in slices of half of sync_elems: one is sent while the next is coded. */
 size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
                               size_t step);
-/** Return the elements of a tensor's piece at (node, local) that are in a slice; their offset is in the whole
- *  part. */
+/** Return the elements of a tensor's piece at (node, local) in a slice; the offset is in the whole part. */
 tw_hpz_piece_t tw_hpz_slice_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local,
                                   tw_hpz_slice_t slice);
 /** Return how many elements a slice of a unit has at (node, local); they are one run of that rank's part. */

@@ -4,8 +4,7 @@
 
 #include "hpz/state.h"
 
-/** Set the places for nodes of unequal size, which have no replicas: each rank counts as a node of its
- *  own. */
+/** Set the places for nodes of unequal size, which have no replicas: each rank counts as a node. */
 static void find_single_places(tw_hpz_t *hpz)
 {
     hpz->is_flat = 1;

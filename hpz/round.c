@@ -149,8 +149,7 @@ static size_t round_place_of(const part_t *part, size_t first)
     return part->offset + first * tw_type_bytes(part->type);
 }
 
-/** Sum the squares of a part's change and of its values. The sums are not finite if one of the values is
- *  not. */
+/** Sum the squares of a part's change and of its values. They are not finite if a value is not. */
 static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                           double *change, double *size)
 {

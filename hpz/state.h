@@ -136,8 +136,8 @@ size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
 /** Return where a node's piece of a tensor lies in this rank's replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
-/** Wait until the replicas' memory has done all that was enqueued. Return `status`, that of the enqueuing, if
- *  it is an error. */
+/** Wait until all that was enqueued for replicas is done. Return `status`, of the enqueuing, if it is an
+ *  error. */
 tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status);
 
 /* ---- message.c: what a rank sends of a slice ----------------------------------------------------------- */
@@ -175,8 +175,7 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 /** Note that a sync of the unit begins, and that it has ended with all of it applied. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
-/** Return the bytes that late blocks add to a message: those that are late now; the most that a node can
- *  have. */
+/** Return the bytes that late blocks add to a message: those late now; the most of a node. */
 size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
 /** Write the late blocks to a message; apply those of a message. `at` is where they begin in it. */

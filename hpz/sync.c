@@ -128,8 +128,7 @@ static size_t sync_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Return the arguments of the exchange of messages, with a segment for each node; this rank's own message
- *  stays where it is. */
+/** Return the arguments of the exchange of messages: a segment for each node; the own message stays. */
 static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
                                    tw_coll_segment_t *segments)
 {
@@ -299,8 +298,7 @@ static int has_room(const tw_hpz_t *hpz, int unit)
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/** Free the new values, if they are no longer needed. In memory other than the host's the next transfer uses
- *  their buffer. */
+/** Free the new values if nobody needs them; outside host memory the next transfer uses their buffer. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {

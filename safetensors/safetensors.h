@@ -42,8 +42,7 @@ tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *
 /** Frees everything that was got from the file. Accepts NULL. */
 void tw_safetensors_close(tw_safetensors_t *file);
 
-/** Return the number of tensors, and one of them, in the file's order; NULL past the last one. Borrowed until
- *  close. */
+/** Return the number of tensors, and one of them, in the file's order; NULL past the last. Borrowed. */
 size_t tw_safetensors_count(const tw_safetensors_t *file);
 const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index);
 /** Find a tensor by its name, comparing one after the other; NULL if there is none. */
@@ -73,8 +72,8 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
  *  TW_ERR_IO. */
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes);
 /** End a file once all data are written: flush it to the disk and give it its name. Frees the writer in any
- *  case. TW_ERR_INVALID: bytes are missing (logged); TW_ERR_IO. After an error there is no file, or still the
- *  previous one. */
+ *  case. TW_ERR_INVALID: bytes are missing (logged); TW_ERR_IO. After an error there is no file, or the old
+ *  one. */
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 /** Give the file up and remove it. Accepts NULL. */
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);

@@ -8,8 +8,7 @@ TW_C_BEGIN
 
 /** Check that all ranks have the same lines. Collective: it sends 8 bytes a rank, and all lines if they
  *  differ. TW_ERR_MISMATCH on all ranks: they differ, and rank 0 logs name and both values of the first few
- *  lines, for each rank that differs. TW_ERR_NO_MEMORY, also if lines are missing for lack of memory; errors
- *  of tw_coll_run. */
+ *  lines, for each rank that differs. TW_ERR_NO_MEMORY, also if lines are missing; errors of tw_coll_run. */
 tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** Return, on all ranks, the status of the first rank that failed, or TW_OK. Collective. */
 tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);
@@ -20,8 +19,8 @@ void *tw_agree_alloc(tw_coll_t *coll, size_t n_bytes);
 tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all);
 
 /** Something that every rank does for itself, and may fail at. An error that all ranks have should be logged
- *  once, and a single rank's must not be lost. Which it is shows at the end; until then all ranks but 0 hold
- *  their errors back. */
+ *  once, and a single rank's must not be lost. Which it is shows at the end: until then ranks but 0 hold
+ *  errors back. */
 typedef struct tw_attempt {
     tw_coll_t *coll;
     const char *what; /**< "begin", "resume": what a rank that fails cannot do */

@@ -1,6 +1,6 @@
 /* Decides how many threads each rank computes with. Launchers may bind ranks to cores or not, a container may
- * have a part of a machine, and nodes of a cluster in a box share one. So ranks exchange what they may run
- * on. */
+ * have a part of a machine, and nodes of a cluster in a box share one: so ranks exchange what they may
+ * use. */
 #include "trainer/cores.h"
 
 #include <limits.h>
@@ -24,8 +24,7 @@ static int cores_has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/** Return 1 if the mask has a lower processor on the same core. `list` names the core's processors: "0-1" or
- *  "3,67". */
+/** Return 1 if the mask has a lower processor on the same core; `list` is the core's: "0-1" or "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;
@@ -90,8 +89,7 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/** Return the quota, and set `group` to the uppermost group with the same quota: all processes in it share
- *  that. */
+/** Return the quota, and set `group` to the uppermost group with the same one: its processes share it. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);
@@ -105,8 +103,7 @@ static int find_quota(char *group)
     return quota;
 }
 
-/** Fill in what this process may run on. Containers on one machine get different groups, whatever each calls
- *  its own. */
+/** Fill in what this process may run on. Containers get different groups, whatever each calls its own. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

@@ -17,8 +17,7 @@ typedef struct tw_cores_place {
     int32_t asked;   /* thinwire.threads; 0: the rank asks for nothing */
 } tw_cores_place_t;
 
-/** Counts the cores of a mask. `cpu` is "/sys/devices/system/cpu", which says which processors share a
- *  core. */
+/** Count the cores of a mask. `cpu` is "/sys/devices/system/cpu", which tells who shares a core. */
 int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
 /** Return how many processors the process's control groups (version 2) let it use, rounded up; INT_MAX: all.
  *  `cgroups` is "/sys/fs/cgroup", `group` the process's own, "/a/b". */

@@ -61,8 +61,8 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
 
 /* ---- what comes along ---------------------------------------------------------------------------------- */
 
-/** Return 1 if a file is not copied: the saved model has its own weights and config.json, and needs no
- *  trainer's state. */
+/** Return 1 if a file is not copied: the model has its own weights and config.json, and needs no trainer's
+ *  state. */
 static int stays_behind(const char *name)
 {
     static const char *const ends[] = {

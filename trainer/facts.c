@@ -1,5 +1,4 @@
-/* Collects what a run trains with, which ranks compare and a checkpoint keeps, and reports what differs when
- * a run goes on. */
+/* Collects what a run trains with, for ranks and checkpoints to compare, and reports what has changed. */
 #include "trainer/facts.h"
 
 #include <inttypes.h>

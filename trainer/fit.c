@@ -41,7 +41,7 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/** Read the room of a control group's folder. Only anonymous memory counts as taken; the rest is the system's
+/** Read the room of a control group's folder. Only anonymous memory counts; the rest is the system's
  *  cache. */
 static tw_room_t room_of_folder(const char *folder)
 {

@@ -14,14 +14,13 @@ typedef struct tw_room {
 
 /** Return the room of the machine, swap space included; `proc` is "/proc". */
 tw_room_t tw_room_of_machine(const char *proc);
-/** Return the room of this process's control group and of those above it (version 2); `cgroups` is
+/** Return the room of this process's control group and of those above it (version 2); cgroups:
  *  "/sys/fs/cgroup". */
 tw_room_t tw_room_of_group(const char *proc, const char *cgroups);
 
 /** Bytes that a rank will hold, by the planner. */
 typedef struct tw_need {
-    /** Weights, optimizer, gradients and activations, all of which are written to; without what lies in
-     *  files. */
+    /** Weights, optimizer, gradients and activations, all of which are written to, outside files. */
     double sure;
     double all; /**< these, buffers for what is sent and received, and what the process takes besides */
 } tw_need_t;

@@ -3,8 +3,7 @@
  *  threads, or do not change the result.
  *
  *  A pool is used by one thread at a time, which computes with the others. They sleep while they wait, except
- *  for some microseconds between one task and the next: the cores are shared with progress threads and other
- *  ranks. */
+ *  for some microseconds between tasks: the cores are shared with progress threads and other ranks. */
 #pragma once
 
 #include "core/core.h"

@@ -42,8 +42,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/** Keep the run's id, unless its folder has later steps than the one it goes on from: these would be taken
- *  for newer ones. */
+/** Keep the run's id, unless its folder has later steps than the one it goes on from: these would count as
+ *  newer. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;

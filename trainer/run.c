@@ -40,8 +40,7 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** Wait for what a step leaves in flight, which the next step would wait for; so this counts as training's
- *  time. */
+/** Wait for what a step leaves in flight. The next step would wait for it, so it is training's time. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();

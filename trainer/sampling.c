@@ -73,8 +73,7 @@ void tw_sampling_cleanup(tw_sampling_t *sampling)
     sampling->tokens = NULL;
 }
 
-/** Tell the caller a line as text, together with its prompt: a character may begin in one and end in the
- *  other. */
+/** Tell the caller a line as text, with its prompt: a character may begin in one and end in the other. */
 static tw_status_t sampling_tell(const tw_sampling_t *sampling, const tw_engine_t *engine,
                                  const int32_t *sampled)
 {

@@ -45,8 +45,8 @@ static void add_variables(const tw_config_table_t *table, const char *const *nam
     free(options);
 }
 
-/** Check that all ranks have the same settings: otherwise they would train to a meaningless loss, or wait for
- *  each other. */
+/** Check that all ranks have the same settings: else they would train to a meaningless loss, or wait in
+ *  vain. */
 static tw_status_t compare_ranks(const tw_run_t *run)
 {
     static const char *const of_coll[] = {"TW_COLL_CHUNK", NULL};

@@ -1,5 +1,4 @@
-/** Private to trainer: finds which model a configuration describes, and checks that a machine could hold
- *  it. */
+/** Private to trainer: finds the model of a configuration, and checks that a machine could hold it. */
 #pragma once
 
 #include "trainer/config/config.h"

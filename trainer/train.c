@@ -271,8 +271,7 @@ static tw_status_t cannot_write(const char *path)
     return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
 }
 
-/** Check that the file can be written, without changing it: its contents stay until a new run has done a
- *  step. */
+/** Check that the file can be written, without changing it: that waits until a run has done a step. */
 static tw_status_t try_metrics(const char *path)
 {
     FILE *file = path ? fopen(path, "ae") : NULL;
@@ -357,8 +356,7 @@ static tw_status_t prepare_output(void *ctx)
     return try_metrics(output->path);
 }
 
-/** Print a sampled text on a line of its own: ends of lines are escaped, other control characters become
- *  blanks. */
+/** Print a sampled text on a line: ends of lines are escaped, other control characters become blanks. */
 static void print_sample(uint64_t step, const char *text)
 {
     printf("# step %" PRIu64 ", sampled: ", step);
@@ -541,8 +539,7 @@ static void ask_to_end(int number)
     }
 }
 
-/** Catch the signals with which launchers, schedulers and terminals ask to end; those that are ignored
- *  (nohup) stay so. */
+/** Catch signals by which launchers, schedulers and terminals ask to end, but not ignored ones (nohup). */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};

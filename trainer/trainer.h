@@ -27,7 +27,7 @@ typedef struct tw_trainer_step {
     uint64_t tokens;  /**< tokens of all ranks */
     double step_sec;  /**< time of the step without validation and checkpoint; it consists of: */
     double forward_sec, backward_sec, update_sec; /**< and, for the rest, the last reductions and the norm */
-    /** Processor time of the step: of the threads that compute, and of the process's others, which
+    /** Processor time of the step: of threads that compute, and of the process's others, which
      *  communicate. */
     double compute_processor_sec, progress_processor_sec;
     /** Parts of these: compute time after the gradients are reduced, for norm and update; progress time in
@@ -41,8 +41,7 @@ typedef struct tw_trainer_step {
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     /** bits a parameter of the weights' changes, everything included; 0 without a delta */
     double delta_bits;
-    /** Most memory that any rank's process has held so far, beyond what it held before the engine was
-     *  made. */
+    /** Most memory of any rank's process so far, beyond what it held before the engine was made. */
     uint64_t memory_bytes;
     /** What lossy codecs did in this step to a sample of gradients (qgZ) and weights (qwZ) on all ranks: the
      *  2-norm of the error over that of the values, and the share of gradients that became 0. NaN in 15 of 16
@@ -104,14 +103,12 @@ typedef struct tw_trainer_params {
     /** A deterministic communicator on host memory, with a progress thread. NULL: the run joins the
      *  launcher's job, and leaves it at the end. */
     tw_coll_t *coll;
-    /** Called on rank 0 before it needs the other ranks; may be NULL. If it fails (it logs why), no rank
-     *  begins. */
+    /** Called on rank 0 before it needs others; may be NULL. If it fails (it logs why), no rank begins. */
     tw_status_t (*prepare)(void *ctx);
     /** called on every rank after each step; may be NULL */
     void (*on_step)(void *ctx, const tw_trainer_step_t *step);
     /** Called on rank 0 for each text of thinwire.sample_steps, after the step's on_step; may be NULL. `text`
-     *  is prompt and sampled text in valid UTF-8; for token files without a vocabulary, the tokens'
-     *  numbers. */
+     *  is prompt and sampled text in valid UTF-8; without a vocabulary, tokens' numbers. */
     void (*on_sample)(void *ctx, uint64_t step, const char *text);
     void *ctx;
     tw_trainer_output_t *output; /**< filled in before the first step; may be NULL */

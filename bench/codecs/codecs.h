@@ -81,8 +81,7 @@ tw_status_t cb_set_add(cb_set_t *set, tw_type_t type, size_t n_elems, size_t row
 void cb_set_cleanup(cb_set_t *set);
 
 /** Train a GPT-2 of 0.84 M parameters on the King James text: gradients and weights of the last step in bf16;
- *  gradients in fp32, then one rank's bf16 gradients as fp32, and sums of two, four and eight ranks'
- *  gradients. */
+ *  gradients in fp32, then one rank's bf16 gradients as fp32, and sums of 2, 4 and 8 ranks' gradients. */
 tw_status_t cb_train(const cb_options_t *options, cb_set_t *sets);
 
 /** Return the fewest bits per element that a code could need for these tensors, if it got the codec's side
@@ -92,8 +91,7 @@ double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int con
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** One line of the table. `bytes` counts plain values, not encoded ones; a GB is 10^9 bytes. Numbers that are
- *  not known are NAN. */
+/** One line of the table. `bytes` are those of plain values; a GB is 10^9 bytes. Unknown numbers are NAN. */
 typedef struct cb_row {
     const char *source, *op, *type, *backend, *cache, *codec;
     int contexts;

@@ -14,8 +14,7 @@
 #define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
-/* Version v is rotated by v times this many elements: no row length is near, so that versions' rows do not
- * line up. */
+/* Version v is rotated by v times this many elements: no row length is near, so rows do not line up. */
 #define ROTATION 7919u
 
 /* 2^64 over the golden ratio: its multiples are spread evenly. */

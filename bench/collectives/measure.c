@@ -131,8 +131,7 @@ static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_para
     return TW_OK;
 }
 
-/** Check a shard: its owner does in a reduce-scatter, the rank before where all ranks have it; so each is
- *  checked once. */
+/** Check a shard: its owner in a reduce-scatter, the rank before if all have it; so each is checked once. */
 static tw_status_t check_result(run_t *run, mode_run_t *m)
 {
     const tw_bench_rank_t *rank = run->rank;

@@ -5,8 +5,7 @@
 
 TW_C_BEGIN
 
-/** Bytes include Ethernet headers; packets are those handed to and from the interface, which splits and joins
- *  larger ones. */
+/** Bytes include Ethernet headers; packets are as handed to the interface, which may split or join them. */
 typedef struct tw_netdev_counters {
     uint64_t rx_bytes, rx_packets, tx_bytes, tx_packets;
 } tw_netdev_counters_t;

@@ -1,5 +1,4 @@
-/* Finds GPUs and NCCL at run time: through the driver's own library, so that one binary runs with and without
- * GPUs. */
+/* Finds GPUs and NCCL at run time, through the driver's library, so that one binary runs with and without. */
 #include "bench/info/info.h"
 
 #include <dlfcn.h>

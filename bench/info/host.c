@@ -219,8 +219,7 @@ static void rdma_port(info_report_t *report, const char *device, const char *por
     info_end(report);
 }
 
-/** Call `visit` for every entry of a folder whose name does not begin with a dot. The folder may not
- *  exist. */
+/** Call `visit` for every entry of a folder whose name begins with no dot. The folder may not exist. */
 static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
                        info_report_t *report, const char *parent)
 {

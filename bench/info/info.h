@@ -40,8 +40,7 @@ void info_nics(info_report_t *report);
 /** Report TCP's congestion control: the one in effect, as seen on a connection of this machine to itself, and
  *  those the system has. A route may set another: it is reported with its interface. */
 void info_tcp(info_report_t *report);
-/** Report the CUDA driver and GPUs, through libcuda.so.1, and NCCL, through libnccl.so.2. Neither has to be
- *  there. */
+/** Report CUDA's driver and GPUs, through libcuda.so.1, and NCCL, through libnccl.so.2. Neither is needed. */
 void info_gpus(info_report_t *report);
 void info_nccl(info_report_t *report);
 /** Report every variable of the tables with its value, default and meaning. TW_ERR_CONFIG (logged): a value

@@ -147,8 +147,7 @@ static const bench_column_t columns[] = {
     {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0},
     {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0},
     {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0},
-    /* Rows of other transports alone: how many times ours is better, and between which bounds the true ratio
-     * lies. */
+    /* Rows of other transports alone: how many times ours is better, and bounds of the true ratio. */
     {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0},
     {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0},
     {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0},

@@ -108,8 +108,7 @@ static tw_status_t lane_turn(lane_t *lane)
     return !status && lane->done < lane->posted ? lane_test(lane) : status;
 }
 
-/** Drive all lanes until all are done. A round in which nothing happened ends with sched_yield, as in NCCL's
- *  own thread. */
+/** Drive all lanes until all are done. A round in which nothing happened ends with sched_yield, as in NCCL. */
 static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;
@@ -133,8 +132,7 @@ static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 /* ---- figures ------------------------------------------------------------------------------------------- */
 
 /** Measure ping-pong latency over the first lane of each direction: the mean of n trips. On a full link the
- *  median would mislead: a transport that waits for the shaper seldom, but long, would seem faster than the
- *  link. */
+ *  median would mislead: a transport that waits for the shaper seldom, but long, would seem faster. */
 static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in, int n, double *latency_us)
 {
     tw_status_t status = net_end_meet(end);
@@ -156,8 +154,7 @@ static tw_status_t measure_latency(const net_end_t *end, lane_t *out, lane_t *in
     return status;
 }
 
-/** Measure the bandwidth, from the start of both ends to the last byte received. The ends exchange their
- *  figures. */
+/** Measure bandwidth, from both ends' start to the last byte received. The ends exchange their figures. */
 static tw_status_t measure_bandwidth(const net_end_t *end, lane_t *lanes, int n_lanes, int n, net_row_t *row)
 {
     double other = 0, own = 0;

@@ -47,8 +47,7 @@ tw_status_t sim_graph_create(const sim_cluster_t *cluster, const tw_algo_t *algo
 /** Accepts NULL. */
 void sim_graph_destroy(sim_graph_t *graph);
 
-/** Return 1 if all hops of a chunk come before the next chunk, as where plain values are spread from a
- *  root. */
+/** Return 1 if all hops of a chunk come before the next chunk, as if a root spreads plain values. */
 static inline int sim_is_by_chunk(const sim_graph_t *g, const sim_op_t *op)
 {
     return op->is_spread && !g->is_pipelined && g->flows->of == TW_FLOWS_ROOT;

@@ -136,8 +136,7 @@ static tw_status_t simulate(const sim_options_t *o, const sim_cluster_t *c, cons
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/** Run one algorithm at all sizes asked for. It no longer scales where it reaches less than half of what the
- *  links allow. */
+/** Run one algorithm at all sizes asked for. Below half of what the links allow it no longer scales. */
 static tw_status_t run_algo(const sim_options_t *o, const tw_algo_t *algo, char *note, size_t note_bytes)
 {
     int stops = 0, last = o->cluster.n_nodes;

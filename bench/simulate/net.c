@@ -97,8 +97,7 @@ static void push_at(run_t *run, kind_t kind, uint32_t what, double at)
 
 /* ---- ports and processors ------------------------------------------------------------------------------ */
 
-/** Occupy, for `sec`, something that is free from *free_sec on, as soon as it can be; return when that
- *  ends. */
+/** Occupy, for `sec`, something that is free from *free_sec on, as soon as possible; return the end. */
 static double sim_take(const run_t *run, double *free_sec, double sec)
 {
     *free_sec = fmax(*free_sec, run->now) + sec;

@@ -80,8 +80,7 @@ typedef struct sim_result {
 tw_status_t sim_run(const sim_cluster_t *cluster, const tw_algo_t *algo, double bytes, double chunk_bytes,
                     sim_result_t *result);
 
-/** Return algorithm `index` that the library has for an operation, as tw_coll_algo_get does; NULL past the
- *  end. */
+/** Return the library's algorithm `index` for an operation, as tw_coll_algo_get; NULL past the end. */
 const tw_algo_t *sim_algo(tw_coll_op_t op, int quantized, size_t index);
 
 TW_C_END

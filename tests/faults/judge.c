@@ -55,8 +55,8 @@ static int is_cut_off(const tw_fault_plan_t *plan, int node)
     return plan->n_nodes > 1;
 }
 
-/** Return 1 if rank `by` may say that rank `named` has failed. Behind a failed link, no rank can know which
- *  side failed. */
+/** Return 1 if rank `by` may say that rank `named` has failed. Behind a failed link no rank knows which side
+ *  failed. */
 static int is_true(const tw_fault_plan_t *plan, int by, int named)
 {
     const int node = tw_fault_node_of(plan, by), there = tw_fault_node_of(plan, named);
@@ -69,8 +69,7 @@ static int is_true(const tw_fault_plan_t *plan, int by, int named)
            (node == there && is_cut_off(plan, node));
 }
 
-/** Return 1 if the rank's own link failed before it could meet the others: it complains of its device
- *  then. */
+/** Return 1 if the rank's own link failed before it could meet the others: it blames its device then. */
 static int blames_itself(const tw_fault_plan_t *plan, const tw_fault_record_t *end)
 {
     return is_link_fault_at(plan, tw_fault_node_of(plan, end->rank)) && plan->phase == TW_FAULT_RENDEZVOUS;

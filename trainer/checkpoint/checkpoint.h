@@ -46,8 +46,7 @@ typedef struct tw_checkpoint_run {
     /** [n_history] losses and norms, as in tw_engine_history. Borrowed. */
     const double *history;
     size_t n_history;
-    /** Other settings that it was trained with, as lines (trainer/lines.h); NULL: not in the file.
-     *  Borrowed. */
+    /** Other settings of the training, as lines (trainer/lines.h); NULL: not in the file. Borrowed. */
     const char *facts;
     uint64_t checksum; /**< checksum of the manifest; set by reading, save ignores it */
 } tw_checkpoint_run_t;
@@ -85,8 +84,7 @@ typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
  *  those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait until the values have been read, however long the disk takes; past the timeout of `coll` one warning
- *  names the file. */
+/** Wait until the values are read, however long it takes; past the timeout of `coll` it warns once. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
 /** Return 1 if the values have been read. Does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
@@ -95,8 +93,7 @@ int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
 /** Wait for the files of all ranks, however long that takes (with a warning past the timeout of `coll`), and
  *  make a checkpoint of them. Collective. Frees `saving`. Errors are those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
-/** Abandon a save, as a single rank, instead of tw_checkpoint_save_end: no checkpoint is made. Accepts
- *  NULL. */
+/** Abandon a save, alone, instead of tw_checkpoint_save_end: no checkpoint is made. Accepts NULL. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);
 
 /** The steps of other runs that a folder holds. */
@@ -160,8 +157,7 @@ void tw_weights_close(tw_weights_t *weights);
 /** Warn of weights that the model does not have, with their names, as they may be another model's. It does
  *  not warn of causal masks and rotary frequencies, which some files have, too. */
 void tw_weights_say_left(const char *path, const tw_weights_t *weights);
-/** Return a checksum that tells these weights from others: of some evenly spaced runs of each tensor, so that
- *  little is read. */
+/** Return a checksum that tells these weights from others, of a few evenly spaced runs of each tensor. */
 uint64_t tw_weights_checksum(const tw_weights_t *weights);
 /** Read n_elems elements of a tensor, from `first` on, to `out` as fp32. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out);

@@ -90,8 +90,7 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** Return 1 if a step may be this run's. One with a damaged manifest may be any run's; opening it logs what
- *  is wrong. */
+/** Return 1 if a step may be this run's. One with a damaged manifest may be; opening it logs why. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

@@ -114,8 +114,7 @@ static json_t *id_of_text(const char *folder, const char *text)
     return id;
 }
 
-/** Return the id of a token by its name in tokenizer_config.json, where it has a text, or an object with a
- *  text. */
+/** Return the id of a token by its name in tokenizer_config.json, which has its text, or holds it. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
     json_t *config = model_config_load(folder, "tokenizer_config.json"),
@@ -143,8 +142,7 @@ static json_t *id_in(const char *folder, const char *name)
     return id_by_tokenizer(folder, name);
 }
 
-/** Add the ids of special tokens, null if no source has them: without the keys, transformers takes its
- *  example's. */
+/** Add the ids of special tokens, null if unknown: without the keys, transformers takes its example's. */
 static int add_tokens(json_t *json, const char *const *sources)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};

@@ -229,8 +229,7 @@ static tw_status_t give_name(const saving_t *saving)
     return tw_input_failed(saving->folder, "give a folder this name");
 }
 
-/** Remove a step's folder. It gets the name of an unfinished one first, so that half of it is not taken for a
- *  checkpoint. */
+/** Remove a step's folder. It is renamed as unfinished first, so that half of it is no checkpoint. */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];

@@ -75,8 +75,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/** Check lm_head of a model whose embedding, the first tensor, is the output layer, too: a copy of it is
- *  ignored. */
+/** Check lm_head if the embedding, the first tensor, is the output layer, too: a copy of it is ignored. */
 static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
     size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;

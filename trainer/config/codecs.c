@@ -7,7 +7,7 @@
 #include "trainer/config/table.h"
 
 #define TEXT_BYTES 160
-#define N_OLDER 4 /* most older keys for the same thing */
+#define N_OLDER 4 /* limit of older keys for the same thing */
 #define WEIGHTS "thinwire.weights"
 #define GRADIENTS "thinwire.gradients"
 #define QWZ "zero_optimization.zero_quantized_weights"
@@ -60,8 +60,7 @@ static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
 }
 
 /** Choose between a new key's request, `own`, and those of older keys: `own` becomes the older key's if that
- *  asks for something. If no key is set, the program's default stays. TW_ERR_CONFIG: two keys ask for
- *  something. */
+ *  asks for something. If no key is set, the program's default stays. TW_ERR_CONFIG: two ask. */
 static tw_status_t codecs_choose(const tw_train_config_t *config, const request_t older[N_OLDER],
                                  request_t *own)
 {

@@ -64,8 +64,7 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.save_best",
                                               NULL};
 
-/** Return 1 if a key is one of `names`. A name that ends with a dot or an underscore stands for all keys that
- *  begin with it. */
+/** Return 1 if a key is one of `names`. A name that ends with a dot or underscore is a prefix. */
 static int is_among(const char *const *names, const char *key)
 {
     for (; *names; names++) {

@@ -50,8 +50,7 @@ typedef enum tw_train_communication {
 } tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
-/** Older keys, which thinwire.weights and thinwire.gradients replace; only codecs.c and effect.c read
- *  them. */
+/** Older keys, replaced by thinwire.weights and thinwire.gradients; only codecs.c and effect.c read them. */
 typedef struct tw_train_older {
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t delta_bits, delta_block, weight_block, gradient_bits, gradient_block;

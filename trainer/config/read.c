@@ -297,8 +297,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
 
-/** Set all defaults. Environment variables are not read: one called "train_batch_size" may be for another
- *  program. */
+/** Set all defaults. The environment is not read: its "train_batch_size" may be another program's. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {

@@ -80,8 +80,7 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Set recompute if layers' inputs are offloaded: they are all that is kept of a layer, so the rest is
- *  computed again. */
+/** Set recompute if layers' inputs are offloaded: all else of a layer is computed again then. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -178,8 +177,7 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/** Refuse what a family's config.json cannot express. The family is known by now; the weights may have set
- *  it. */
+/** Refuse what a family's config.json cannot express. The weights may have set the family. */
 static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);

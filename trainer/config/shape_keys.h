@@ -7,15 +7,13 @@
 
 TW_C_BEGIN
 
-/** Set a key of ours from the file. TW_ERR_CONFIG, logged: it is out of range, or the user has set another
- *  value. */
+/** Set a key of ours from the file. TW_ERR_CONFIG, logged: it is out of range, or the user set another. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
 /** Do the same with a number; does nothing if the value is no number. */
 tw_status_t tw_shape_take_number(tw_train_config_t *config, const char *path, const char *key,
                                  const json_t *value);
 
-/** A key of the file and, as JSON, the only value that is supported here; missing or null means that
- *  value. */
+/** A key of the file and, as JSON, the only supported value; missing or null means that value. */
 typedef struct tw_shape_known {
     const char *key, *value;
 } tw_shape_known_t;

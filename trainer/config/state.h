@@ -35,8 +35,7 @@ typedef struct tw_train_refusal {
 } tw_train_refusal_t;
 /** Log the reason and return TW_ERR_CONFIG. */
 tw_status_t tw_train_refuse(const char *why);
-/** Log the first refusal whose combination is wrong and return TW_ERR_CONFIG; return TW_OK if none is
- *  wrong. */
+/** Log the first refusal whose combination is wrong, and return TW_ERR_CONFIG, or TW_OK if none is. */
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
 /** A list and its length, as arguments. */
 #define TW_TRAIN_LIST(list) list, sizeof(list) / sizeof((list)[0])

@@ -10,8 +10,7 @@ extern const tw_config_table_t tw_train_options_table;
 /** Returns the index of a key in the table, or -1. */
 int tw_train_field_of(const char *key);
 
-/** Return why a known DeepSpeed key, or the object that it is in, means nothing here; NULL if that is not
- *  so. */
+/** Return why a known DeepSpeed key, or the object around it, means nothing here; NULL if not so. */
 const char *tw_train_ignored_reason(const char *key);
 /** Return what to use in place of a value of DeepSpeed's that the table refuses; NULL if nothing is known. */
 const char *tw_train_instead_of(const char *key, const char *value);

@@ -126,8 +126,7 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Begin to fetch a tile's statistics. Each element is stored or copied, never both, so their order does
-     * not matter. */
+    /* Begin to fetch a tile's statistics. An element is stored or copied, never both, so order is free. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;
@@ -158,8 +157,7 @@ struct MmaKeyGradients {
         begin_statistics(head, at.query, &shared->of[turn]);
     }
 
-    /* Turn scores into probabilities, and dp into the gradient by scores. Queries that do not exist are rows
-     * of zeros. */
+    /* Turn scores into probabilities, and dp into the gradient by scores; missing queries are zeros. */
     static TW_DEVICE void differentiate(const AttentionHead<Bf16> &head, const MmaPlace &place,
                                         uint32_t query, const Statistics &of, bool see_all, MmaSum<tile> *s,
                                         MmaSum<tile> *dp)

@@ -12,8 +12,8 @@ struct MmaForward {
     static constexpr uint32_t tile = COLUMNS <= 64 ? 64 : 32;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** State of the lane's two rows: the largest score so far, and the lane's part of the sum of exponentials
-     *  of (score - that). */
+    /** State of the lane's two rows: the largest score so far, and the lane's part of the sum of exp(score -
+     *  that). */
     struct State {
         float most[2], total[2];
         MmaSum<COLUMNS> sum;

@@ -21,8 +21,7 @@ namespace tw_trainer_kernels
 /** Kernel, q, k, v -> y, lse. */
 template <class T, uint32_t COLUMNS>
 struct ScalarForward {
-    /** State of each of the thread's rows: the largest score so far, and the sum of exponentials of (score -
-     *  that). */
+    /** State of each of the thread's rows: the largest score so far, and the sum of exp(score - that). */
     struct State {
         float most[patch], total[patch];
         Sum<COLUMNS> sum;

@@ -21,8 +21,7 @@ TW_C_BEGIN
 
 /* ---- GELU, the tanh form; SwiGLU ----------------------------------------------------------------------- */
 
-/* These have the bits of trainer/model's functions; with bf16, their fp32 results are rounded to the
- * nearest. */
+/* These have the bits of trainer/model's functions; with bf16, those are rounded to the nearest. */
 
 /** Computes y = gelu(x). x, y [n]; y may be x. */
 tw_status_t tw_cuda_gelu_forward(tw_type_t type, const void *x, size_t n, void *y, tw_stream_t stream);

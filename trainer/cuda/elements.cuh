@@ -1,5 +1,5 @@
-/** Elements in memory, and access to eight of them at a time. Include device.cuh, or what stands for it in a
- *  test, before. */
+/** Elements in memory, and eight of them at a time. Include device.cuh, or what stands for it in a test,
+ *  before. */
 #pragma once
 
 #include <stddef.h>

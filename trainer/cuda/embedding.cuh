@@ -70,8 +70,7 @@ struct WordList {
  *  occurs, 8; 1 operation. */
 template <class T>
 struct EmbeddingWords {
-    /* Append those of 256 rows whose words are the block's; return the number of entries then. All threads
-     * call it. */
+    /* Append those of 256 rows whose words are the block's; return how many. All threads call it. */
     static TW_DEVICE uint32_t append(const EmbeddingArgs &a, size_t first, WordList *list, uint32_t count)
     {
         const size_t row = first + threadIdx.x;

@@ -21,8 +21,7 @@ typedef struct tw_cuda_embedding {
 tw_status_t tw_cuda_embedding_forward(const tw_cuda_embedding_t *embedding, const void *words,
                                       const void *positions, void *x, tw_stream_t stream);
 /** Adds dx (N,C) to the tokens' rows of d_words (V,C) and to the positions' rows of d_positions (T,C); NULL:
- *  not wanted. Rows are added in the order of tokens, as in trainer/model, so with fp32 the bits are the
- *  same. */
+ *  not wanted. They are added in tokens' order, as in trainer/model, so fp32's bits are the same. */
 tw_status_t tw_cuda_embedding_backward(const tw_cuda_embedding_t *embedding, const void *dx, float *d_words,
                                        float *d_positions, tw_stream_t stream);
 
@@ -44,8 +43,7 @@ typedef struct tw_cuda_heads {
 /** Computes y: the heads of x, normed and rotated; its rows are y_stride elements apart. y may be x with the
  *  same stride. Also TW_ERR_INVALID: a width that is not as above. */
 tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t y_stride, tw_stream_t stream);
-/** Heads that a block takes at a time in sums over heads, with eight blocks for each of 128
- *  multiprocessors. */
+/** Heads that a block takes at a time in sums over heads; 128 multiprocessors have eight blocks each. */
 #define TW_CUDA_HEADS_OF_BLOCK ((size_t)8)
 #define TW_CUDA_HEAD_SLABS_MAX ((size_t)1024)
 static inline size_t tw_cuda_head_slabs(const tw_cuda_heads_t *heads)

@@ -22,8 +22,7 @@ struct LossArgs {
     double *sums;
 };
 
-/** Return e^(x - most), but 1 if `most` is still -infinity, so that later parts of the row can be combined
- *  with it. */
+/** Return e^(x - most), but 1 if `most` is still -infinity, so that later parts can be combined. */
 TW_DEVICE float relative_exp(float x, float most)
 {
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
@@ -42,8 +41,8 @@ struct Softmax {
     }
 };
 
-/** Combine the block's parts, for thread 0: each warp by a butterfly, then the warps in order. All threads
- *  call it. */
+/** Combine the block's parts, for thread 0: in each warp by a butterfly, then in order. All threads call
+ *  it. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];

@@ -37,8 +37,7 @@ tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t 
 /** Writes sums [N / group] fp64, device memory: the losses of `group` neighbouring rows each; group divides N
  *  (N: one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
 tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
-/** Turn the piece's logits into the gradient of scale * the sum of losses: scale * (softmax - [is
- *  target]). */
+/** Turn the piece's logits into the gradient of scale * sum of losses: scale * (softmax - [is target]). */
 tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,
                                   tw_stream_t stream);
 

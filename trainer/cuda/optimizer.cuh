@@ -25,9 +25,9 @@ struct NormBinArgs {
 };
 
 /** Kernel, values -> bins. A lane has bins of its own, in a bank of its own: neighbours mostly have the same
- *  exponent, and would wait for each other. Bytes an element: 2; an atomic addition in shared memory, of
- *  which a multiprocessor makes 32 a clock where memory brings 8 elements. 32 KB of shared memory, below 40
- *  registers: seven blocks on a multiprocessor. */
+ *  exponent, and would wait for each other. It reads 2 bytes an element and makes an atomic addition in
+ *  shared memory: a multiprocessor makes 32 a clock, memory brings 8 elements. With 32 KB of shared memory
+ *  and below 40 registers, a multiprocessor holds seven blocks. */
 struct NormBins {
     static TW_DEVICE void count(uint32_t *bins, uint32_t bits)
     {

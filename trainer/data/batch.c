@@ -54,8 +54,7 @@ typedef struct spot {
     uint64_t first; /* its first token */
 } spot_t;
 
-/** Find sequence number `sequence` of files that follow one another. No sequence reaches from one file into
- *  the next. */
+/** Find sequence number `sequence` of files that follow one another. No sequence spans two files. */
 static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
 {
     for (;; ranges++) {

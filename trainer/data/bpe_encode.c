@@ -235,8 +235,7 @@ static tw_status_t no_match(const encoding_t *encoding, const stretch_t *stretch
     return TW_ERR_FORMAT;
 }
 
-/** Encode a stretch's words, and what the pattern skips between them. The first match checks that all of it
- *  is UTF-8. */
+/** Encode a stretch's words, and what the pattern skips between them. The first match checks UTF-8. */
 static tw_status_t encode_words(encoding_t *encoding, const stretch_t *stretch)
 {
     tw_status_t status = TW_OK;

@@ -1,5 +1,4 @@
-/* Reads tokenizer.json, as Hugging Face's tokenizers writes it; what is not supported is refused, and
- * named. */
+/* Reads tokenizer.json, as Hugging Face's tokenizers writes it; what is not supported is refused by name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,8 +76,7 @@ static tw_status_t bpe_json_check_model(const char *path, const json_t *model)
     return TW_OK;
 }
 
-/** Refuse blanks inside tokens: SentencePiece's words begin with their blanks, so such a token would span two
- *  words. */
+/** Refuse blanks inside tokens: SentencePiece's words begin with theirs, so such a token would span two. */
 static tw_status_t check_blanks(const char *path, json_t *vocab)
 {
     const char *name;

@@ -77,8 +77,7 @@ static size_t read_characters(const char *name, unsigned char *out)
     return n;
 }
 
-/** Write a name's bytes to `out` unless it is NULL; characters that stand for no byte are copied. Return how
- *  many bytes. */
+/** Write a name's bytes to `out` unless it is NULL; other characters are copied. Return how many bytes. */
 static size_t read_name(const table_t *table, const char *name, unsigned char *out)
 {
     const unsigned char *at = (const unsigned char *)name;

@@ -1,5 +1,4 @@
-/** Private to trainer/data: encodes examples of chats and completions, a JSON object a line, as tokens and a
- *  mask. */
+/** Private to trainer/data: encodes chats and completions, a JSON object a line, as tokens and a mask. */
 #pragma once
 
 #include "trainer/data/data.h"
@@ -14,8 +13,7 @@ typedef struct tw_data_chat {
 } tw_data_chat_t;
 
 /** As tw_data_encode, for a file of examples (see data.h); the mask lies beside `path`. TW_ERR_FORMAT, logged
- *  with the line: it is no such example, or a message but no style is set; also for SentencePiece's
- *  vocabulary. */
+ *  with the line: no such example, or a message without a style; also for SentencePiece's vocabulary. */
 tw_status_t tw_data_encode_chats(const char *chats_path, const tw_data_vocab_t *vocab,
                                  const tw_data_chat_t *chat, const char *folder, char *path);
 

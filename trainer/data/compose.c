@@ -6,8 +6,7 @@
 
 #include "trainer/data/bpe_state.h"
 
-/** Return 1 if the text has only characters below U+0300, which are composed; others begin with a byte of at
- *  least 0xcc. */
+/** Return 1 if all characters are below U+0300, which are composed; others begin with a byte from 0xcc on. */
 static int is_simple(const unsigned char *text, size_t bytes)
 {
     unsigned char largest = 0;
@@ -17,8 +16,7 @@ static int is_simple(const unsigned char *text, size_t bytes)
     return largest < 0xcc;
 }
 
-/** Compose wide [n], UTF-16. The result has at most three times as many units, of at most three bytes
- *  each. */
+/** Compose wide [n], UTF-16. The result has at most 3 n units, of at most three bytes each. */
 static UErrorCode compose(const UChar *wide, int32_t n, unsigned char **composed, size_t *n_composed)
 {
     UErrorCode error = U_ZERO_ERROR;

@@ -41,8 +41,7 @@ typedef struct tw_data_config {
     const char *cache_dir;
     int keeps_vocabulary; /**< 1: tw_data_text_tokens and tw_data_tokens_text may be called */
     double val_share; /**< without val_path: this share of each file, from 0 up to 0.5, is for validation */
-    /** 1: a sequence of training begins where a document does, at document_token, if one comes within its
-     *  length. */
+    /** 1: training sequences begin where a document does, at document_token, if one comes in their length. */
     int is_aligned;
     int64_t document_token;
 } tw_data_config_t;
@@ -59,8 +58,7 @@ void tw_data_close(tw_data_t *data);
  *  the largest token + 1. */
 size_t tw_data_vocab_size(const tw_data_t *data);
 uint64_t tw_data_n_tokens(const tw_data_t *data, tw_data_split_t split);
-/** Return how many sequences of seq_len tokens, with their targets, the split holds; 0 if it is too short for
- *  one. */
+/** Return how many sequences of seq_len tokens, with targets, the split holds; 0 if it is too short. */
 uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_t seq_len);
 
 /** Sizes and checksum that tell one source from another. */
@@ -72,9 +70,8 @@ typedef struct tw_data_fingerprint {
 /** Compute the fingerprint. TW_ERR_TRUNCATED, logged: a file has become shorter since it was opened. */
 tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out);
 
-/** Which micro-batch: number `micro` of n_micros in `step` (0 is the first), for `rank` of `world`; it has
- *  `batch` sequences of seq_len tokens. Its sequence b is number (micro * world + rank) * batch + b of the
- *  step. */
+/** Which micro-batch: number `micro` of n_micros in `step` (0 is the first), for `rank` of `world`; `batch`
+ *  sequences of seq_len tokens. Sequence b is number (micro * world + rank) * batch + b of the step. */
 typedef struct tw_data_place {
     uint64_t seed, step;
     size_t n_micros, micro, world, rank, batch, seq_len;

@@ -1,5 +1,4 @@
-/* Encodes text into files that are kept. A file's name is a checksum of text and vocabulary, so it is found
- * again. */
+/* Encodes text into files that are kept. A file's name is a checksum of text and vocabulary. */
 #include "trainer/data/encode.h"
 
 #include <inttypes.h>

@@ -101,8 +101,7 @@ static int kind_is_plain(const unsigned char *at)
     return ((word | (word - ones)) & high) == 0;
 }
 
-/** Return where the first byte lies that is no text; map->bytes if there is none. Counts the zeros before
- *  it. */
+/** Return where the first byte lies that is no text, or map->bytes; count the zeros before it. */
 static size_t find_no_text(const tw_data_map_t *map, size_t *n_zeros)
 {
     enum { REST_BYTES = 1 << 24 };

@@ -7,7 +7,7 @@
 TW_C_BEGIN
 
 /** Check that a mapped file is UTF-8 text: not compressed, no JSON, not full of zeros. TW_ERR_FORMAT, logged
- *  with what to do. */
+ *  with advice. */
 tw_status_t tw_data_check_text(const tw_data_map_t *map);
 /** Check that a file of tokens has no other format. is_bare: also that its tokens are not wider than assumed,
  *  as the user gave no width. TW_ERR_FORMAT, logged with what to do. */

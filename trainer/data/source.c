@@ -147,8 +147,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/** Divide files between training and validation, which has the end of each file unless it has files of its
- *  own. */
+/** Divide files between training and validation, which has files of its own or the end of each file. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {

@@ -39,15 +39,13 @@ static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t inde
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
 /** Open a file of numbers: with llm.c's header of 256 int32 (20240520, 1, number of tokens: uint16; 20240801,
  *  7, number: uint32), or bare (nanoGPT), with token_bytes, 2 or 4, a token; 0: 2. TW_ERR_FORMAT, logged:
- *  half a token at the end, another kind or version, tokens of another size than token_bytes, or fewer than
- *  the header says. */
+ *  half a token at the end, another kind, version or size of tokens, or fewer than the header says. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** Map NAME.mask beside NAME.bin, which says which tokens are learned. TW_ERR_NOT_FOUND and the like;
  *  TW_ERR_FORMAT: it has not one byte for each token; logged. */
 tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
-/** Return the largest token + 1, or 0 if there is none; it reads all of them. SIZE_MAX: one does not fit in
- *  an int32. */
+/** Return the largest token + 1, or 0 if there is none; reads all. SIZE_MAX: one does not fit in an int32. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END

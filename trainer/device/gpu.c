@@ -21,8 +21,7 @@ static const tw_device_kernels_t kernels = {
 #undef KERNEL
 };
 
-/** Check a CUDA call. Only the first error is logged: a GPU that has failed fails all later calls, too, even
- *  those that free. */
+/** Check a CUDA call. Only the first error is logged: a GPU that has failed fails all later calls, too. */
 static tw_status_t gpu_check(tw_device_t *device, cudaError_t error, const char *what)
 {
     gpu_t *gpu = (gpu_t *)device;

@@ -5,8 +5,7 @@
 #include "trainer/model/rope.h"
 
 #define STEP_BYTES ((size_t)256)
-/* Rows of logits begin at multiples of 128 bytes, which makes products faster: 50257 words are an odd
- * number. */
+/* Rows of logits begin at multiples of 128 bytes, for faster products: 50257 words are an odd number. */
 enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len)
@@ -110,8 +109,7 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-/** Return the bytes of the workspace, which one call uses at a time. A norm's or heads' weights only count by
- *  being there. */
+/** Return the bytes of the calls' common workspace. Of a norm's or heads' weights, only presence counts. */
 static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {

@@ -1,6 +1,6 @@
 /* AdamW on a device. Gradients come on the stream of copies in, kernels run on the model's stream, and new
- * weights leave on the stream of copies out, from two buffers in turn: one unit's leave while the next one's
- * are computed. */
+ * weights leave on the stream of copies out, from two buffers in turn: one leaves while the next is
+ * computed. */
 #include "trainer/device/optimizer.h"
 
 #include <stdlib.h>

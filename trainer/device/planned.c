@@ -37,8 +37,7 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return TW_OK;
 }
 
-/** Make only what a model asks for when it is made. There are no streams and no events, so none are waited
- *  for at its end. */
+/** Make only what a model asks for when it is made. Without streams and events its end waits for none. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};

@@ -32,8 +32,7 @@ typedef struct tw_device_product {
     size_t rows, cols, inner;
 } tw_device_product_t;
 
-/** Device memory that cuBLASLt works in: as much as NVIDIA advises for GPUs from Hopper on; a multiple of
- *  256. */
+/** Device memory that cuBLASLt works in: as NVIDIA advises for GPUs from Hopper on; a multiple of 256. */
 #define TW_DEVICE_PRODUCTS_BYTES ((size_t)32 << 20)
 
 typedef struct tw_device_products tw_device_products_t;

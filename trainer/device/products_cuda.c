@@ -70,8 +70,7 @@ typedef struct products {
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-/** Find a function. ISO C has no conversion from an object pointer to a function pointer; POSIX says they are
- *  alike. */
+/** Find a function. ISO C cannot convert an object pointer to a function pointer; POSIX can. */
 static tw_status_t cublas_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);

@@ -110,8 +110,7 @@ static tw_status_t replicas_zero(void *ctx, void *at, size_t n_bytes)
     return tw_device_is_well(r->m) ? noted(r, enqueue_zeros(r, at, n_bytes)) : r->m->status;
 }
 
-/** Convert masters to bf16. Whether they are on the host or the device, they are copied to one buffer
- *  first. */
+/** Convert masters to bf16. From the host or the device, they are copied to one buffer first. */
 static tw_status_t enqueue_narrow(tw_device_replicas_t *r, const float *from, uint16_t *to, size_t n)
 {
     const tw_device_kernels_t *kernels = r->m->device->kernels;

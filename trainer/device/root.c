@@ -247,8 +247,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     return m->status;
 }
 
-/** Compute the logits of one row. They are copied through the buffer for the root's gradients, of which none
- *  are on their way. */
+/** Compute the logits of one row. They leave through the buffer of the root's gradients, which is free. */
 static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logits)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;

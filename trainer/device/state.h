@@ -169,8 +169,7 @@ tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t 
 /** Compute d += the gradient by x, or d = it if accumulate is 0. */
 tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                     const tw_values_t *dy, int accumulate, tw_values_t *d);
-/** q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie side by side, heads one after the
- *  other in each. */
+/** q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie side by side, by heads. */
 tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
                                         const tw_values_t *v, const tw_device_saved_t *saved);
 tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,

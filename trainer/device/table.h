@@ -52,8 +52,7 @@ struct tw_device {
     tw_device_products_t *products;
     /** Make this the GPU of the thread's calls from now on. */
     tw_status_t (*use)(tw_device_t *device);
-    /** Allocate device memory, aligned to 256 bytes; pinned 1: host memory, from and to which copies are
-     *  fast. */
+    /** Allocate device memory, aligned to 256 bytes; pinned 1: host memory with fast copies. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
     /** Pin existing host memory (whole pages), until unpin. 0: it was not pinned; callers may ignore that. */

@@ -1,5 +1,4 @@
-/* Decides when to stop: at a norm that is zero or not finite, at a loss that jumps. Reports replicas that
- * lag. */
+/* Decides when to stop: at a norm that is 0 or not finite, at a loss that jumps. Reports lagging replicas. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -39,8 +38,7 @@ static size_t add_root_layer(const tw_engine_t *engine, root_layer_t layer, size
 }
 
 /** Write the tensors to order [n_tensors] as backward comes to them: the root's output layer and norm, the
- *  blocks from the last one's last tensor on, the embeddings. Values that are not finite spread in this
- *  order. */
+ *  blocks from the last one's last tensor on, the embeddings. Bad values spread in this order. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
@@ -72,9 +70,8 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     return norm.n_nonfinite == 0;
 }
 
-/** Find the first tensor of this rank's shards that is not finite: among weights (0 .. n_tensors - 1), as
- *  they spoil all gradients, then among gradients (n_tensors + place in the order); UINT64_MAX: all are
- *  finite. */
+/** Find the first tensor of this rank's shards that is not finite: among weights (0 .. n_tensors - 1), which
+ *  spoil all gradients, then among gradients (n_tensors + place in the order); UINT64_MAX: none is. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -213,8 +210,8 @@ static tw_status_t alarm_judge(tw_engine_t *engine, const tw_engine_report_t *re
     return is_nonfinite ? TW_ERR_MISMATCH : stop(engine, why);
 }
 
-/** Report how many of this rank's blocks lag after the last deltas: when that begins, and then as often as
- *  steps are printed. */
+/** Report how many of this rank's blocks lag after the last deltas: when it begins, then as often as steps
+ *  are printed. */
 static void report_lag(tw_engine_t *engine)
 {
     tw_hpz_counters_t counters;

@@ -21,16 +21,15 @@
 TW_C_BEGIN
 
 /* ---- create.c */
-/** Allocate the memory of an engine whose params, rank and number of ranks are set. Collective, unless the
- *  engine is planned. */
+/** Allocate the memory of an engine whose params, rank and world are set. Collective, unless it is
+ *  planned. */
 tw_status_t tw_engine_take(tw_engine_t *engine);
 void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params);
 /** Free what was allocated; nothing may be in flight. */
 void tw_engine_cleanup(tw_engine_t *engine);
 
 /* ---- memory.c: zeroed, counted; freed with the engine. */
-/** Allocate memory, or map a nameless file, as the holding's home says. NULL: it failed (logged, with the
- *  folder). */
+/** Allocate memory, or map a nameless file, as the holding's home says. NULL: failed (logged with folder). */
 void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n, size_t elem_bytes,
                       const char *what);
 /** Allocate memory where the model computes, for what only its calls read and write. */
@@ -63,8 +62,8 @@ int tw_near_is_wanted(const tw_engine_t *engine);
 /** This and the next three do nothing if the optimizer's state is not on the device. */
 tw_status_t tw_near_init(tw_engine_t *engine);
 void tw_near_cleanup(tw_engine_t *engine);
-/** Copy masters and moments from host memory to the device (load), or back (store), unless host memory has
- *  them already. */
+/** Copy masters and moments from the host to the device (load), or back (store), if host memory lacks
+ *  them. */
 tw_status_t tw_near_load(tw_engine_t *engine);
 tw_status_t tw_near_store(tw_engine_t *engine);
 /** Add what tw_device_optimizer_norm has counted to *norm. */
@@ -76,9 +75,8 @@ tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr);
 
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
-/** Return where a unit's output goes in the forward pass; for unit 0, the embedding's. The memory is valid
- *  until two more outputs have been asked for. The last unit's output stays, until its gradient overwrites
- *  it. */
+/** Return where a unit's output goes in the forward pass; for unit 0, the embedding's. It is valid until two
+ *  more are asked for; the last unit's stays, until its gradient overwrites it. */
 float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
 /** Keep a unit's output, which has been computed, for backward. */
 void tw_inputs_keep(tw_engine_t *engine, size_t unit);
@@ -110,9 +108,8 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
     return tensor->n_dims == 2 ? tensor->shape[1] : 0;
 }
 
-/** Set args to use the codec, unless it is plain. A quantized one is forced, and so is a lossless one if
- *  there are other nodes: a deterministic communicator measures no link, assumes a fast one, and might not
- *  encode. */
+/** Set args to use the codec, unless it is plain. It is forced if quantized, or if lossless and there are
+ *  other nodes: a deterministic communicator measures no link, assumes a fast one, and might not encode. */
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args);
 /** Post args, in operations of at most `bucket` elements (or one larger segment), and add their inter-node
  *  bytes to planned_bytes. *planned holds these bytes if an equal post computed them before; if it is
@@ -261,8 +258,7 @@ tw_status_t tw_engine_alarm(tw_engine_t *engine, const tw_engine_report_t *repor
 
 /* ---- outliers.c */
 tw_status_t tw_outliers_init(tw_engine_t *engine);
-/** Return by how many standard deviations a loss or a norm is above the previous ones; 0 if these are too
- *  few. */
+/** Return by how many standard deviations a loss or a norm is above the previous ones; 0: too few. */
 typedef enum tw_engine_outlier { TW_ENGINE_LOSS, TW_ENGINE_NORM } tw_engine_outlier_t;
 double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double value);
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm);

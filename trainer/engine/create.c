@@ -221,8 +221,7 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
     return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/** Count the memory that the model allocates itself: scratch, and, if it is on a device, host memory for what
- *  comes from there. */
+/** Count the model's own memory: scratch, and on a device host memory for what comes back. */
 static void count_model(tw_engine_t *engine, const tw_model_sizes_t *sizes)
 {
     int is_on_device = tw_model_is_on_device(engine->model);

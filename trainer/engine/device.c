@@ -11,8 +11,7 @@ static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
     [TW_ENGINE_SCRATCH] = "scratch"};
 
 /** Keep in host memory what a model on a device takes from there and gives back: weights and gradients. The
- *  optimizer's state stays on the device, unless it is offloaded or Muon's: momenta are sent from host
- *  memory. */
+ *  optimizer's state stays on the device, unless offloaded or Muon's: momenta are sent from the host. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
     static const tw_engine_holding_t holdings[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,

@@ -24,11 +24,9 @@ typedef struct tw_engine tw_engine_t;
 
 /** Functions that a step calls; NULL: none. */
 typedef struct tw_engine_hooks {
-    /** Returns this rank's notices, bits that all ranks get; called once a step, when the gradients have been
-     *  reduced. */
+    /** Returns this rank's notices, bits that all ranks get; called once a step, after reducing gradients. */
     uint32_t (*notices)(void *ctx);
-    /** Called on all ranks before masters and moments change; it may be collective, depending on the
-     *  notices. */
+    /** Called on all ranks before masters and moments change; may be collective, depending on notices. */
     tw_status_t (*before_update)(void *ctx);
     void *ctx;
 } tw_engine_hooks_t;
@@ -76,8 +74,7 @@ typedef struct tw_engine_past {
 } tw_engine_past_t;
 /** Return what a checkpoint keeps of the past; borrowed until the next step. */
 tw_engine_past_t tw_engine_past_get(tw_engine_t *engine);
-/** Set the past, with tw_engine_loaded. Of a longer history only the last thinwire.z_window steps are
- *  kept. */
+/** Set the past, with tw_engine_loaded. The last thinwire.z_window steps of it are kept. */
 void tw_engine_past_set(tw_engine_t *engine, const tw_engine_past_t *past);
 /** Set how many batches rollbacks have skipped in total. */
 void tw_engine_pass_over(tw_engine_t *engine, uint64_t batches);
@@ -122,8 +119,7 @@ tw_status_t tw_engine_sync(tw_engine_t *engine);
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
 /** Return 1 if TW_HPZ_CHECK_STEPS asks for that check now. */
 int tw_engine_check_due(const tw_engine_t *engine);
-/** Return the largest lag of the last deltas, and how many blocks have lagged beyond thinwire.lag_bound so
- *  far. */
+/** Return the largest lag of the last deltas; *n_blocks have lagged beyond thinwire.lag_bound so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);
 
 /** What memory is used for. The first three can be offloaded: kept in host memory, or in files. */
@@ -157,8 +153,7 @@ size_t tw_engine_memory_bytes(const tw_engine_t *engine);
  *  system counts it. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
-/** Return tw_engine_resident_bytes of the rank with the most, as of the last exchange of a step or
- *  validation. */
+/** Return the largest tw_engine_resident_bytes of any rank, at the last exchange of a step or validation. */
 size_t tw_engine_resident_most(const tw_engine_t *engine);
 /** Return the bytes that thinwire.device_mem bounds. */
 size_t tw_engine_device_bytes(const tw_engine_t *engine);
@@ -197,8 +192,7 @@ tw_status_t tw_engine_drain(tw_engine_t *engine);
 
 /** Return the unit of a micro-batch's visit, in the order root, 1 ... n_layer, root, n_layer ... 1. */
 size_t tw_engine_visited(size_t n_layer, size_t visit);
-/** Return how many layers stage 3 holds at a time: one in use, and those ahead of it that the limits
- *  allow. */
+/** Return how many layers stage 3 holds at a time: one in use, and as many ahead as the limits allow. */
 size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t *model);
 /** Slots that blocks' gradients are sent from, from stage 2 on: one is filled while the other is sent. */
 #define TW_ENGINE_REDUCE_SLOTS 2

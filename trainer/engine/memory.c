@@ -67,8 +67,7 @@ static void *map_space(tw_engine_t *engine, size_t n_bytes)
     return start;
 }
 
-/** Allocate for a planned engine. Tensors, longer than any list, get an invalid address, so that touching one
- *  crashes. */
+/** Allocate for a planned engine. Tensors, longer than any list, get an address that crashes. */
 static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 {
     if (n_bytes >= TENSOR_BYTES) {

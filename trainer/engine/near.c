@@ -16,8 +16,7 @@ int tw_near_is_wanted(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
 }
 
-/** Return 1 if masters are copied from the device in each step: replicas follow them, or they are the
- *  weights. */
+/** Return 1 if masters are copied from the device in each step: for replicas, or as weights. */
 static int leaves_masters(const tw_engine_t *engine)
 {
     return engine->codecs.has_delta || engine->weight_type == TW_TYPE_FP32;

@@ -20,8 +20,7 @@ static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
     }
 }
 
-/** Sum squares into two sets of bins: neighbours often have the same exponent, and would wait for each
- *  other. */
+/** Sum squares into two sets of bins: neighbours with the same exponent would wait for each other. */
 static void count_bf16(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t n_elems)
 {
     for (size_t i = 0; i < n_elems; i++) {

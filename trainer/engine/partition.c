@@ -131,7 +131,7 @@ static tw_status_t gradients(tw_engine_t *engine)
 }
 
 /** Allocate the sums of gradients. With one micro-batch a step the blocks share a buffer, as a gradient has
- *  left it before the next one comes. On a device they use two in turn: one gradient leaves while the next is
+ *  left it before the next one comes. On a device they use two in turn: one leaves while the next is
  *  computed. */
 static tw_status_t sums(tw_engine_t *engine)
 {

@@ -184,8 +184,7 @@ static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first,
     return TW_OK;
 }
 
-/** Add this rank's part of a unit to the norm, so that each element counts once. norm NULL: it is not
- *  wanted. */
+/** Add this rank's part of a unit to the norm, so that each element counts once. norm may be NULL. */
 static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -207,8 +206,7 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     return TW_OK;
 }
 
-/** Wait for the blocks' gradients and add them to the norm, while the root's, which were sent last, are still
- *  on their way. */
+/** Wait for the blocks' gradients and add them to the norm, while the root's, sent last, are on their way. */
 static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 {
     tw_status_t status = TW_OK;

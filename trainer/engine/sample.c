@@ -1,6 +1,6 @@
 /* Samples text. The units are gathered once and kept on rank 0, which then computes alone, with a model of
- * its own, so training's state does not change. Gathering units again for each token would cost a model's
- * bytes each time. */
+ * its own, so training's state does not change. Gathering anew for each token would cost a model's bytes each
+ * time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

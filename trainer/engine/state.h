@@ -57,8 +57,7 @@ typedef struct tw_engine_sync {
     size_t ready, begun, done;
 } tw_engine_sync_t;
 
-/** Processor time: of the threads that compute, and of the process's other threads, which communicate for
- *  them. */
+/** Processor time: of the threads that compute, and of the process's others, which communicate. */
 typedef struct tw_engine_processor {
     double compute_sec, progress_sec;
 } tw_engine_processor_t;
@@ -71,8 +70,7 @@ typedef struct tw_engine_home {
     size_t gpu_bytes; /**< how many of them are in a GPU's memory */
 } tw_engine_home_t;
 
-/** Most mapped files: for masters, both moments, shards, replicas, their states, kept tensors, layers'
- *  inputs. */
+/** Most mapped files: masters, both moments, shards, replicas, their states, kept tensors, inputs. */
 #define TW_ENGINE_MAX_MAPS 8
 typedef struct tw_engine_map {
     void *start;

@@ -66,8 +66,7 @@ static tw_status_t step_forward(tw_engine_t *engine)
     return status;
 }
 
-/** Compute the loss. The gradient of the last activation overwrites it, and then goes down through the
- *  blocks. */
+/** Compute the loss. The last activation's gradient overwrites it, and goes down through the blocks. */
 static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 {
     float *top = engine->x[engine->n_layer];

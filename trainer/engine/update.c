@@ -137,8 +137,7 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
-/** Advise that a unit's masters and moments are not needed before the next update, nor, in stage 3, its shard
- *  before its visit. */
+/** Advise that a unit's masters and moments are not needed until the update, nor its shard in stage 3. */
 static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -124,7 +124,7 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/** Compare the ranks' checksums of each tensor, [world][n_tensors]: in stages 0 to 2 all ranks hold whole
+/** Compare the ranks' checksums of each tensor, [world][n_tensors]: in stages 0 to 2 all hold whole
  *  weights. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {

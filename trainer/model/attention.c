@@ -257,7 +257,7 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
     }
 }
 
-/** Run the backward pass of the heads of a sequence that share one of k and v, whose gradients they add to in
+/** Run the backward pass of the heads of a sequence that share one of k and v, adding to its gradients in
  *  turn. */
 static void backward_item(void *ctx, size_t item, int thread)
 {

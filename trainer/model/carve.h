@@ -3,8 +3,7 @@
 
 #include "core/core.h"
 
-/** Hands out parts of a buffer; without a buffer it only counts bytes, and stops at SIZE_MAX if they
- *  overflow. */
+/** Hands out parts of a buffer; without a buffer it only counts bytes, and stops at SIZE_MAX. */
 typedef struct tw_carver {
     char *base;
     size_t used;

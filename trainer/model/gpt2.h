@@ -6,8 +6,7 @@
 
 TW_C_BEGIN
 
-/* A block's tensors; tensors.c has their names and shapes. A block has all of them, so each is its own place,
- * too. */
+/* A block's tensors; tensors.c has their names and shapes. A block has all, so each is its own place. */
 enum {
     TW_GPT2_LN_1_W,
     TW_GPT2_LN_1_B,

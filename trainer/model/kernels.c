@@ -189,8 +189,8 @@ static void layernorm_apply(const tw_model_norm_t *norm, float *y)
     }
 }
 
-/* What a norm's gradient needs of a row: the means of g and of g * x^, where x^ = (x - mean) * rstd and g =
- * dy * gamma. */
+/* What a norm's gradient needs of a row: the means of g and of g * x^, x^ = (x - mean) * rstd, g = dy *
+ * gamma. */
 typedef struct row_means {
     float g, g_x;
 } row_means_t;
@@ -213,8 +213,8 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-/** Compute dx, and, if has_vectors, gamma's and beta's gradients. Callers pass a constant, so that loops need
- *  not test it. */
+/** Compute dx, and, if has_vectors, gamma's and beta's gradients. Callers pass a constant, so loops need no
+ *  test. */
 INLINE void layernorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
                                 const tw_model_norm_gradients_t *to, int has_vectors)
 {

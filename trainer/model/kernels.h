@@ -70,8 +70,8 @@ typedef struct tw_kernel_set {
 
     /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** Turns dp [n] into the gradient by the scores whose softmax p [n] is, times factor: p * (dp - sum of p
-     *  * dp) * factor. */
+    /** Turns dp [n] into the gradient by scores whose softmax is p [n], times factor: p * (dp - sum(p * dp))
+     *  * factor. */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
     /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);

@@ -65,7 +65,7 @@ typedef struct tw_model_llama {
     int has_head;             /**< 1: the output layer has weights of its own; 0: it is the embedding */
     size_t window;            /**< how many tokens a token sees, itself included; 0: all before it */
     size_t window_from_layer; /**< the window holds in layers from this one on */
-    int attention_bias; /**< 1: q, k, v and o have biases (llama, qwen3); qwen2's q, k and v do always */
+    int attention_bias;       /**< 1: q, k, v and o have biases (llama, qwen3); qwen2: q, k, v always */
 } tw_model_llama_t;
 
 /** A model (C = n_embd, V = vocab_size). */
@@ -78,8 +78,8 @@ typedef struct tw_model_config {
     double layer_norm_epsilon; /**< epsilon of all norms */
     tw_model_family_t family;
     tw_model_llama_t llama;
-    /** Type of the products' factors: fp32, or bf16, to which activations and gradients are rounded; sums are
-     *  fp32 either way. */
+    /** Type of products' factors: fp32, or bf16, to which activations and gradients are rounded; sums:
+     *  fp32. */
     tw_type_t products;
     int fp32_weights; /**< 1: weights are fp32, and so are products; 0: they are bf16 */
 } tw_model_config_t;
@@ -89,8 +89,7 @@ typedef struct tw_model_config {
  *  TW_ERR_NOT_FOUND, logged with all names. */
 tw_status_t tw_model_config_preset(const char *name, tw_model_config_t *config);
 /** Return the shape of a GPT-2 of about n_params parameters for a vocabulary and a length: the width is a
- *  multiple of 64 and at least 128, heads have 32 or 64 channels, and the depth brings the count nearest to
- *  n_params. */
+ *  multiple of 64 from 128 on, heads have 32 or 64 channels, the depth brings the count nearest. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions);
 
 typedef struct tw_model tw_model_t;
@@ -168,8 +167,7 @@ tw_status_t tw_model_set_pool(tw_model_t *model, tw_pool_t *pool);
 tw_pool_t *tw_model_pool(const tw_model_t *model);
 
 tw_model_sizes_t tw_model_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
-/** Return the sizes of a model of the same config and threads on this processor, even if this one is on a
- *  device. */
+/** Return the sizes of a model of this config and threads on this processor, even if `model` is not. */
 tw_model_sizes_t tw_model_host_sizes_get(const tw_model_t *model, size_t batch, size_t seq_len);
 /** Allocate the scratch memory for micro-batches of exactly B x T, in place of what was reserved before; the
  *  calls below need it. TW_ERR_INVALID: a size is 0, or seq_len > n_positions (logged); TW_ERR_NO_MEMORY. */
@@ -221,8 +219,7 @@ tw_status_t tw_model_embed_forward(tw_model_t *model, const void *const *weights
 /** Add dx to the gradients of the embeddings. The tokens must have been through embed_forward. */
 void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
 
-/** Compute y, which must not overlap x. `saved` may be NULL: nothing is kept (evaluation, or later
- *  recomputation). */
+/** Compute y, which must not overlap x. `saved` NULL: nothing is kept (evaluation, recomputation). */
 void tw_model_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
 /** Turn d from the loss's gradient by y into that by x, and add to grads. `x` is the block's input, `saved`
@@ -237,13 +234,12 @@ void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *
  *  is outside the vocabulary; logged. */
 tw_status_t tw_model_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
-/** Compute the mean loss of each sequence, [B], for evaluation; its last bits may depend on B. TW_ERR_INVALID
- *  as above. */
+/** Compute the mean loss of each sequence, [B], for evaluation; last bits may depend on B. Errors as
+ *  above. */
 tw_status_t tw_model_losses(tw_model_t *model, const void *const *weights, const float *x,
                             const int32_t *targets, double *losses);
 
-/** Compute the logits of the word after token `at` of each sequence, at < T. logits fp32 (B,V), the
- *  caller's. */
+/** Compute logits of the word after token `at` < T of each sequence. logits fp32 (B,V), the caller's. */
 void tw_model_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
 
 /* ---- matrices ------------------------------------------------------------------------------------------ */

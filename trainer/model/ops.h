@@ -82,8 +82,7 @@ static inline int tw_root_head_tensor(const tw_model_t *model)
     return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
 }
 
-/** Set up computing as the config says. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; tw_model_cleanup frees
- *  what was made. */
+/** Set up computing as the config says. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; call tw_model_cleanup. */
 tw_status_t tw_model_compute_init(tw_model_t *model);
 /** Make products for at least n_threads threads. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);

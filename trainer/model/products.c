@@ -346,8 +346,7 @@ static int products_widen(tw_products_t *products, int which, tw_matrix_t *matri
     return 1;
 }
 
-/** Compute a product of bf16 with factors converted to fp32: without AVX-512 oneDNN multiplies no bf16. Sums
- *  are fp32 anyway. */
+/** Compute a product of bf16 with factors converted to fp32: without AVX-512 oneDNN multiplies no bf16. */
 static int run_widened(tw_products_t *products, const tw_product_t *p)
 {
     tw_product_t wide = *p;

@@ -1,5 +1,4 @@
-/* The root of every kind of model: embeddings, the last norm, and the loss. N = B * T rows of C channels, V
- * words. */
+/* The root of all kinds of models: embeddings, last norm, loss. N = B * T rows of C channels, V words. */
 #include "trainer/model/head.h"
 #include "trainer/model/ops.h"
 

@@ -6,8 +6,7 @@
 
 TW_C_BEGIN
 
-/** Return the radians by which pair `pair` of width / 2 is rotated from a position to the next, stretched as
- *  the type says. */
+/** Return the radians by which pair `pair` of width / 2 is rotated a position, stretched as the type says. */
 double tw_rope_frequency(const tw_model_rope_t *rope, size_t width, size_t pair);
 /** Return the factor of all cosines and sines: 1, except in YaRN. */
 double tw_rope_attention_factor(const tw_model_rope_t *rope);

@@ -86,8 +86,7 @@ static const tensor_form_t llama_block[TW_LLAMA_BLOCK_TENSORS] = {
     [TW_LLAMA_DOWN] = {"mlp.down_proj.weight", {C, F}, RESIDUAL, NULL},
 };
 
-/* The tensors of a kind of model; a block's tensor is called by block_name, the block's number, and its own
- * name. */
+/* The tensors of a kind of model; a block's is called by block_name, the block's number, its own name. */
 static const struct {
     const char *block_name;
     const tensor_form_t *root, *block;

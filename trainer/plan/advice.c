@@ -26,8 +26,7 @@ static const method_t methods[] = {
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };
 
-/** Return the least time of a step: that of a set's bytes on links of a rate in bytes a second, or of
- *  computing. */
+/** Return the least time of a step: a set's bytes over the links' rate in bytes a second, or computing. */
 static double advice_least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
@@ -86,8 +85,7 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/** Print how many micro-batches a step would make computing half of it: ours crosses between nodes only once
- *  a step. */
+/** Print how many micro-batches would make computing half of a step: ours crosses nodes once a step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

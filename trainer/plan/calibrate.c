@@ -63,8 +63,7 @@ static tw_status_t calibrate_add_line(const char *path, const json_t *line, meas
     return TW_OK;
 }
 
-/** Return 1 if a line is of a step of plain ZeRO-3. A bench's lines name their set; sampled text is no
- *  step. */
+/** Return 1 if a line is of a step of plain ZeRO-3. A bench's lines name a set; text is no step. */
 static int calibrate_is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {

@@ -1,5 +1,4 @@
-/* Simulates a step of a framework of sharded data parallelism: it gathers two units ahead, computes, and
- * reduces. */
+/* Simulates a step of a framework of sharded data parallelism: it gathers ahead, computes, reduces. */
 #include "trainer/plan/case.h"
 
 #include <math.h>
@@ -74,8 +73,7 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Return the cost of reducing to the shards of a node, each of which the GPUs of its rail then
- *  all-reduce. */
+/** Return the cost of reducing to the shards of a node, which the GPUs of each rail then all-reduce. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;

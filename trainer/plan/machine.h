@@ -10,8 +10,8 @@
 
 TW_C_BEGIN
 
-/** An operation: it is sent, carried and received, which takes seconds of the progress thread, of the link,
- *  and of neither. */
+/** An operation: sending, carrying and receiving take seconds of the progress thread, the link, or
+ *  neither. */
 typedef struct tw_plan_op {
     double send_sec, link_sec, delay_sec, receive_sec;
     /* fields of the machine */

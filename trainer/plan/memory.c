@@ -68,8 +68,8 @@ static double chunks_bytes(const given_t *given)
     return fmin(bytes * given->block, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/** Return the bytes of buffers for what is sent. The first sync sends whole weights, while nothing else is on
- *  its way. */
+/** Return the bytes of buffers for what is sent. The first sync sends whole weights, and nothing else
+ *  goes. */
 static double moving_bytes(const given_t *given)
 {
     double first = (double)given->engine->first_sync - chunks_bytes(given);
@@ -128,8 +128,7 @@ static double inputs_bytes(const given_t *given)
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
-/** Return the bytes that are offloaded to host memory, or mapped from files. With a GPU, that is all of
- *  it. */
+/** Return the bytes that are offloaded to host memory, or mapped from files: with a GPU, all. */
 static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 {
     const tw_train_options_t *o = given->options;
@@ -183,8 +182,7 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
     return TW_OK;
 }
 
-/** Rank 0 needs the most of any; but with Muon a later rank may own the largest of a layer's matrices, which
- *  it needs whole. */
+/** Rank 0 needs the most of any; but with Muon a later rank may own a layer's largest matrix, whole. */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {

@@ -23,8 +23,7 @@ typedef struct tw_plan_speed {
     double encode_sec, decode_sec;
 } tw_plan_speed_t;
 
-/** Bytes that the transport's buffers, pages of code and the like take in a process of the cluster in a
- *  box. */
+/** Bytes that transport buffers, pages of code and the like take in a process of the cluster in a box. */
 #define TW_PLAN_PROCESS_BYTES 1.8e6
 
 /** Bits of a bf16 weight in the lossless codec: a GPT's, in runs of 600 steps. */
@@ -64,8 +63,7 @@ tw_plan_cluster_t tw_plan_cluster_of(int world, int n_nodes);
  *  ZeRO (arXiv 1910.02054), figure 1. */
 double tw_plan_states_bytes(double n_params, int stage, int world);
 
-/** Bytes that the process of the fullest rank holds. Of what is offloaded to files, only what is in use
- *  counts. */
+/** Bytes that the process of the fullest rank holds. Of what is in files, only what is in use counts. */
 typedef struct tw_plan_memory {
     double optimizer;   /**< moments, fp32, and masters beside bf16 weights */
     double weights;     /**< whole or part; hpZ's replicas */
@@ -117,8 +115,7 @@ typedef struct tw_plan_traffic {
 } tw_plan_traffic_t;
 
 /** Compute the bytes of a step, to the byte; but lossless messages by their usual bits, and the lossless
- *  delta at cluster->delta_bits. TW_ERR_NO_MEMORY; TW_ERR_INVALID: blocks that the codecs do not have;
- *  logged. */
+ *  delta at cluster->delta_bits. TW_ERR_NO_MEMORY; TW_ERR_INVALID (logged): blocks that no codec has. */
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model_t *model,
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);

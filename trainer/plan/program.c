@@ -117,8 +117,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
     return status;
 }
 
-/* Time that an operation waits besides, as measured in several hundred steps on two cores with eight
- * threads. */
+/* Time that an operation waits besides, as measured in some hundred steps on two cores with 8 threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
 /** The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */

@@ -30,8 +30,7 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
-/** Print what a PyTorch job sets to get the same as two rows, which may be one row; nothing if neither is
- *  available there. */
+/** Print what a PyTorch job sets to get the same as two rows, or one; nothing if it has neither. */
 void tw_plan_print_torch(const tw_plan_row_t *any, const tw_plan_row_t *lossless, FILE *out);
 /** Print which features to switch on, or that none will help. */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,

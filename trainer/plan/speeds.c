@@ -68,8 +68,7 @@ static void speeds_fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-/** Set the pieces; if they have more than MOST_ELEMS elements together, make them smaller. Return their
- *  elements. */
+/** Set the pieces, smaller ones if they have more than MOST_ELEMS elements; return their elements. */
 static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
     size_t all = 0, n_elems = 0;

@@ -1,7 +1,7 @@
 /* Simulates steps of a rank, in the engine's order (trainer/engine: walk.c, reduce.c, sync.c, update.c). The
  * first steps do not count, as each step leaves work to the next. Then the mean of many steps counts: whether
- * a layer's weights come just before they are needed or just after changes all that follows, and no two real
- * steps are alike. */
+ * a layer's weights come just before they are needed or just after changes all that follows, and real steps
+ * differ. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -323,8 +323,8 @@ static void one_step(timeline_t *tl)
     timeline_update(tl);
 }
 
-/** Return the seconds of codecs in a step. Each micro-batch has two gathers; with replicas, all but the first
- *  come from them. */
+/** Return the seconds of codecs in a step. A micro-batch has two gathers; replicas serve all but the
+ *  first. */
 static double codec_sec(const timeline_t *tl)
 {
     const codecs_work_t *work = &tl->codecs;

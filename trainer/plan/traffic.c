@@ -82,8 +82,7 @@ static int world_of(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/** Return the flow of signatures in an operation of all ranks: each rank sends and receives one, and one
- *  leaves each node. */
+/** Return the flow of an operation's signatures: each rank sends and receives one, one leaves each node. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
     int world = world_of(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
