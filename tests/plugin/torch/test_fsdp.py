@@ -518,6 +518,8 @@ def test_what_lies_between_two_elements_is_plain():
 class Short(torch.Tensor):
     """A weight whose class says what is gathered: fp8, as torchao's has it."""
 
+    kind = EIGHT_BITS
+
     @staticmethod
     def __new__(cls, inner):
         return torch.Tensor._make_wrapper_subclass(cls, inner.size(), inner.stride(), inner.storage_offset(),
@@ -542,7 +544,7 @@ class Short(torch.Tensor):
         return torch.utils._pytree.tree_map_only(torch.Tensor, cls, found)
 
     def fsdp_pre_all_gather(self, mesh):
-        return (self._inner.to(EIGHT_BITS),), ()
+        return (self._inner.to(self.kind),), ()
 
     def fsdp_post_all_gather(self, gathered, _metadata, param_dtype, *, out=None):
         whole = gathered[0].to(param_dtype)
@@ -566,13 +568,18 @@ def test_what_a_class_of_tensors_gathers_goes_as_bytes():
         model = thinwire.enable(make_short(), *codecs, min_bytes=0)
         return [model(batch(0, step)) for step in range(3)]
 
-    def check(_rank):
+    def is_the_same(kind):
+        Short.kind = kind
         expected = outputs("plain", "plain")
         near, changes = outputs("int8"), outputs()
         assert thinwire.report()["all-gather"].unquantized[comms.OWN_GATHER % "Short"] > 0
         assert not thinwire.report().elsewhere
         return all(torch.equal(one, other) and torch.equal(one, third)
                    for one, other, third in zip(expected, near, changes))
+
+    def check(_rank):
+        return all(map(is_the_same, (EIGHT_BITS, torch.float8_e5m2, torch.float8_e4m3fnuz,
+                                     torch.float8_e5m2fnuz)))
 
     assert all(ranks.run(2, check))
 
