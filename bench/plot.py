@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Draws JSON lines as one picture: a benchmark's bandwidth over size, a line per mode; a training run's loss,
-bytes or bits over its steps, a line per set and seed; or what lossy gradients do to losses, a panel per case.
+bytes or bits over its steps, a line per set and seed; the suite's losses over bytes or seconds, a line per
+entrant; or what lossy gradients do to losses, a panel per case.
 
 usage: plot FILE.json [-o FILE.png] [--y KEY] [--title TEXT]
 """
@@ -27,6 +28,8 @@ STEP_UNITS = {
     "inter_node_bytes": "bytes between nodes in a step",
     "step_sec": "seconds a step",
 }
+# Of a line of the suite: in which place of its curve, and what it is.
+ENTRANT_UNITS = {"loss_over_bytes": (0, "MB that a node has sent"), "loss_over_sec": (1, "seconds")}
 WINDOW = 10  # steps that a point of a noisy line is the mean of
 # Size of a picture of cases.
 PANEL_COLUMNS, PANEL_SIZE = 3, (520, 300)
@@ -38,7 +41,7 @@ def fail(text):
 
 
 def kind_of(path):
-    """Return what wrote the file: "steps", a training run; "cases", losses; else "benchmark"."""
+    """What wrote the file: "steps", a training run; "cases", losses; "suite"; else "benchmark"."""
     try:
         with open(path) as file:
             first = json.loads(file.readline() or "{}")
@@ -46,7 +49,7 @@ def kind_of(path):
         fail("%s: %s" % (path, error.strerror))
     except ValueError:
         return "benchmark"
-    found = [kind for kind, key in (("steps", "step"), ("cases", "case"))
+    found = [kind for kind, key in (("steps", "step"), ("cases", "case"), ("suite", "entrant"))
              if isinstance(first, dict) and key in first]
     return found[0] if found else "benchmark"
 
@@ -172,23 +175,32 @@ def smooth(points):
     return out
 
 
-def make_step_script(rows, args, folder):
-    lines = make_step_lines(rows, args.y)
+def make_suite_script(rows, args, folder):
+    """Draw losses over what was sent until then, or over the time that has passed."""
+    place, unit = ENTRANT_UNITS[args.y]
+    points = [{"set": row["entrant"], "step": point[place], "loss": point[2]}
+              for row in rows for point in row.get("curve", [])]
+    return make_step_script(points, args, folder, "loss", unit)
+
+
+def make_step_script(rows, args, folder, key=None, over="step"):
+    key = key or args.y
+    lines = make_step_lines(rows, key)
     if not lines:
-        fail("%s: no line has any '%s'" % (args.file, args.y))
+        fail("%s: no line has any '%s'" % (args.file, key))
     plots = []
     for i, (label, points) in enumerate(lines):
         path = os.path.join(folder, "line%d" % i)
         with open(path, "w") as file:
-            file.writelines("%d %.9g\n" % point for point in points)
+            file.writelines("%.9g %.9g\n" % point for point in points)
         plots.append("%s using 1:2 with lines linewidth 2 title %s noenhanced" % (quote(path), quote(label)))
     return "\n".join([
         "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
         "set output " + quote(args.output),
         "set title %s noenhanced" % quote(args.title or os.path.basename(args.file)),
-        "set xlabel 'step'",
-        "set ylabel " + quote(STEP_UNITS[args.y]),
-        "set yrange [%s:*]" % ("*" if args.y == "loss" else "0"),
+        "set xlabel " + quote(over),
+        "set ylabel " + quote(STEP_UNITS[key]),
+        "set yrange [%s:*]" % ("*" if key == "loss" else "0"),
         "set grid",
         "plot " + ", \\\n     ".join(plots),
         "",
@@ -237,6 +249,7 @@ def make_case_script(rows, args, folder):
 # For each kind: how it is drawn, keys that a line needs, choices of --y, its default, what wrote the file.
 KINDS = {"benchmark": (make_script, NEEDED, UNITS, "algbw_GBps", "benchmarks"),
          "steps": (make_step_script, ("step",), STEP_UNITS, "loss", "training runs"),
+         "suite": (make_suite_script, ("entrant",), ENTRANT_UNITS, "loss_over_bytes", "the suite"),
          "cases": (make_case_script, ("case", "why", "grads"), {}, None, "losses")}
 
 
@@ -247,8 +260,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("file", help="JSON lines, as the benchmarks' --json writes them")
     parser.add_argument("-o", "--output", help="the picture (default: FILE with .png instead of .json)")
-    parser.add_argument("--y", choices=sorted(UNITS) + sorted(STEP_UNITS),
-                        help="what to draw (default: algbw_GBps, or loss over steps)")
+    choices = [*sorted(UNITS), *sorted(STEP_UNITS), *ENTRANT_UNITS]
+    parser.add_argument("--y", choices=choices, metavar="KEY",
+                        help="what to draw: %s (default: algbw_GBps, or loss over steps or bytes)"
+                        % ", ".join(choices))
     parser.add_argument("--title", help="default: what was measured, on how many nodes")
     args = parser.parse_args()
     args.output = args.output or os.path.splitext(args.file)[0] + ".png"

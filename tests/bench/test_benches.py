@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/torch_bench.py, bench/loss.py, bench/zero.py: what they make of what was measured."""
+"""bench/torch_bench.py, bench/suite.py, bench/loss.py, bench/zero.py: what they make of what was measured."""
 
 import argparse
 import json
@@ -11,13 +11,14 @@ import unittest
 sys.path.insert(0, str(pathlib.Path("bench").resolve()))
 
 import loss
+import suite
 import torch_bench
 import zero
 
 
 def bench(**modes):
     """Runs of one round: mode=(seconds of a step, bytes of a step, losses)."""
-    args = argparse.Namespace(nodes=4, link="1gbit", compute_ms=0, validate=0, job_args="")
+    args = argparse.Namespace(nodes=4, link="1gbit", compute_ms=0, job_args="")
     runs = {mode.replace("_", "-"): [{"params": 10, "step_sec": [9.0] + [seconds] * 3, "sent_bytes": [n] * 4,
                                       "losses": losses, "times": {}}]
             for mode, (seconds, n, losses) in modes.items()}
@@ -55,6 +56,37 @@ class TorchBench(unittest.TestCase):
     def test_a_lossy_mode_may_differ_but_not_send_too_much(self):
         found = self.rows(alone=(0.2, 0, [9.0]), plain=(1.0, 100, [3.0]), delta_int4=(0.4, 26, [4.0]))
         self.assertIn("sends 0.260 of plain's bytes", found["delta-int4"]["why"])
+
+
+class Suite(unittest.TestCase):
+    def row(self, losses, target, sec=2.0):
+        return suite.make_row({"params": 1, "losses": losses, "step_sec": [sec] * len(losses),
+                               "sent_bytes": [3e6] * len(losses)}, target)
+
+    def test_a_loss_is_the_mean_of_a_window(self):
+        self.assertEqual([4.0, 3.0, 2.0], suite.smooth([4, 2, 0]))
+        self.assertEqual(2.0, suite.smooth([9.0] * 5 + [2.0] * suite.WINDOW)[-1])
+
+    def test_the_target_is_come_to_once(self):
+        # The first of these means is low by chance.
+        row = self.row([1.0, 7.0] + [5.0] * 10 + [3.0] * 10, 4.0)
+        self.assertEqual((17, 51.0, 34.0), tuple(row[key] for key in (
+            "steps_to_target", "mb_to_target", "sec_to_target")))
+        self.assertEqual((3.0, (66.0, 44.0, 3.0)), (row["loss_last"], row["curve"][-1]))
+        self.assertNotIn("steps_to_target", self.row([5.0] * 20, 4.0))
+
+    def test_compared_with_the_first(self):
+        base, row = self.row([3.0] * 10, 4.0), self.row([5.0] * 6 + [3.0] * 10, 4.0, sec=0.5)
+        suite.compare(row, base)
+        self.assertAlmostEqual(row["mb_to_target"] / 30, row["bytes_ratio"])
+        self.assertAlmostEqual(20 / row["sec_to_target"], row["speedup"])
+        row = self.row([5.0] * 20, 4.0)
+        suite.compare(row, base)
+        self.assertIn("       -", suite.line(row | {"entrant": "", "why": ""}))
+
+    def test_an_error_is_what_a_rank_says_first(self):
+        said = "[rank 1] [rank1]: Traceback\n[rank 1] [rank1]: a.b.SomeError: no such op\nkilled by 15\n"
+        self.assertEqual(["a.b.SomeError: no such op"], suite.ERROR.findall(said))
 
 
 class Loss(unittest.TestCase):

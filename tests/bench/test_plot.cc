@@ -118,6 +118,22 @@ TEST_F(PlotTest, LossesAreDrawnAsDifferences)
     EXPECT_NE(std::string::npos, plot().err.find("no line has a distance from plain's")) << plot().err;
 }
 
+TEST_F(PlotTest, TheSuitesLossesOverBytesAndSeconds)
+{
+    const std::string skipped = R"({"entrant": "zeropp", "why": "not for CPUs"})"
+                                "\n";
+    write(skipped + R"({"entrant": "ddp", "curve": [[0.5, 1, 5.5], [1.25, 9, 5.0]]})"
+                    "\n");
+    ASSERT_EQ(0, plot().code);
+    const std::string bytes = process::slurp(base_ + ".png");
+    EXPECT_GT(bytes.size(), 5000u);
+    ASSERT_EQ(0, plot({"--y", "loss_over_sec"}).code);
+    EXPECT_NE(bytes, process::slurp(base_ + ".png")) << "it is the same over seconds";
+    EXPECT_NE(std::string::npos, plot({"--y", "speedup"}).err.find("--y speedup is for benchmarks"));
+    write(skipped);
+    EXPECT_NE(std::string::npos, plot().err.find("no line has any 'loss'")) << plot().err;
+}
+
 TEST_F(PlotTest, HelpSaysWhatItDraws)
 {
     const process::Result result = plot({"--help"});
