@@ -1,28 +1,27 @@
-"""server.py PORT: holds a copy of the trainer's model, and says after each message what it computes."""
+"""server.py PORT: holds a copy of the trainer's model, and says after each message what it computes. The secret
+comes on standard input."""
 
-import json
-import socket
 import sys
 
 import torch
 import wire
 from thinwire import delta
+from thinwire.delta.link import connect, fetch
 
 
 def main(port):
     torch.manual_seed(1)  # other weights than the trainer's, at first
     model = wire.make_model()
     subscriber = delta.Subscriber(model.state_dict())
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        while True:
-            wire.send(connection, json.dumps(subscriber.version).encode())
-            try:
-                subscriber.apply(wire.receive(connection))
-            except EOFError:
-                return
-            with torch.no_grad():
-                logits = model(wire.prompts())
-            wire.send(connection, logits.view(torch.uint8).numpy().tobytes())
+    link = connect(("127.0.0.1", port), sys.stdin.readline().strip())
+    while True:
+        try:
+            messages = fetch(link, subscriber.version)
+        except ConnectionError:  # the trainer has ended
+            return
+        for one in messages:
+            subscriber.apply(one)
+        link.send(wire.logits(model))
 
 
 if __name__ == "__main__":

@@ -81,13 +81,14 @@ def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0) -
     return link
 
 
-def serve(link: Link, since: Since) -> None:
-    """Send what the other end's fetch() lacks."""
+def serve(link: Link, since: Since) -> Sequence[bytes]:
+    """Send what the other end's fetch() lacks. Returns it."""
     have = json.loads(link.receive(1 << 10))
     messages = since(have and Version(*have))
     link.send(json.dumps(len(messages)).encode())
     for one in messages:
         link.send(one)
+    return messages
 
 
 def fetch(link: Link, have: Version | None) -> list[bytes]:
