@@ -1,5 +1,5 @@
-"""server.py PORT: holds a copy of the trainer's model, and says after each message what it computes. The secret
-comes on standard input."""
+"""server.py PORT: holds a copy of the trainer's model, and says after each message what it computes. The
+secret comes on standard input."""
 
 import sys
 

@@ -40,7 +40,8 @@ def main():
             for number in range(1, steps + 2):
                 sent = sum(map(len, serve(link, publisher.since)))
                 assert link.receive() == wire.logits(model), "the server computes something else"
-                print("version %d: %d bytes of %d, logits equal, bit for bit" % (number, sent, n_bytes), flush=True)
+                print("version %d: %d bytes of %d, logits equal, bit for bit" % (number, sent, n_bytes),
+                      flush=True)
                 if number <= steps:
                     step(model, optimizer)
                     publisher.publish(model.state_dict())

@@ -18,9 +18,10 @@ import torch
 from thinwire import delta
 from thinwire.delta import sender
 
-MODULES = ("vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.distributed.weight_transfer.base",
-           "vllm.distributed.weight_transfer.factory", "vllm.model_executor", "vllm.model_executor.model_loader",
-           "vllm.model_executor.model_loader.mtp_validation", "vllm.model_executor.model_loader.reload")
+MODULES = ("vllm", *("vllm." + name for name in (
+    "distributed", "distributed.weight_transfer", "distributed.weight_transfer.base",
+    "distributed.weight_transfer.factory", "model_executor", "model_executor.model_loader",
+    "model_executor.model_loader.mtp_validation", "model_executor.model_loader.reload")))
 Init, Update = typing.TypeVar("Init"), typing.TypeVar("Update")
 
 
@@ -68,7 +69,8 @@ def stand_ins():
     base, factory, reload = made[MODULES[3]], made[MODULES[4]], made[MODULES[8]]
     base.WeightTransferEngine, base.TrainerWeightTransferEngine = Engine, TrainerEngine
     base.TrainerInitInfo = TrainerInitInfo
-    for name in ("WeightTransferInitInfo", "WeightTransferUpdateInfo", "VLLMWeightSyncClient", "WeightSource"):
+    for name in ("WeightTransferInitInfo", "WeightTransferUpdateInfo", "VLLMWeightSyncClient",
+                 "WeightSource"):
         setattr(base, name, type(name, (), {}))
     factory.WeightTransferTrainerFactory = Factory()
     factory.WeightTransferEngineFactory = made[MODULES[2]].WeightTransferEngineFactory = Factory()
@@ -164,7 +166,8 @@ def change(weights):
 
 
 def same(found, weights):
-    return found.keys() == weights.keys() and all(torch.equal(found[name], one) for name, one in weights.items())
+    return found.keys() == weights.keys() and all(
+        torch.equal(found[name], one) for name, one in weights.items())
 
 
 @pytest.fixture
@@ -253,7 +256,8 @@ class Http(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         name = self.path.partition("?")[0].lstrip("/")
-        getattr(self.server.behind, name)(*[asked[key] for key in ("init_info", "update_info") if key in asked])
+        infos = [asked[key] for key in ("init_info", "update_info") if key in asked]
+        getattr(self.server.behind, name)(*infos)
         self.answer({})
 
     def answer(self, found):

@@ -2,8 +2,8 @@
 
     AsyncGRPOTrainer(..., weight_transfer=Transfer(VLLMClient(url), host))        trl.experimental.async_grpo
 
-host: where the server's workers reach this process. Each of them is sent what it lacks, by a link whose secret
-comes with the server's calls."""
+host: where the server's workers reach this process. Each of them is sent what it lacks, by a link whose
+secret comes with the server's calls."""
 
 from __future__ import annotations
 

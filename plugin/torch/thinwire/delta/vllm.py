@@ -79,7 +79,8 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             raise
         initialize_layerwise_reload(self.model)
         with disable_mtp_completeness_check():
-            self.model.load_weights((name, one.to(self.device)) for name, one in self._subscriber.weights.items())
+            weights = self._subscriber.weights
+            self.model.load_weights((name, one.to(self.device)) for name, one in weights.items())
         finalize_layerwise_reload(self.model, self.model_config)
 
     def finish_weight_update(self) -> None:
