@@ -15,10 +15,12 @@ class Steps:
 
 
 def prepare(name, model, make_optimizer):
+    import importlib
+
     import deepspeed
 
-    # Minutes of compiling, for ranks that share memory, which nodes' do not.
-    deepspeed.comm.torch.build_shm_op = lambda: None
+    # It is compiled for minutes, and is for ranks that share memory, which those of nodes do not.
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     deepspeed.init_distributed("gloo")
     engine, *_ = deepspeed.initialize(model=model, optimizer=make_optimizer(model), config={
         "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
