@@ -6,10 +6,10 @@
 #include "collectives/shared.h"
 
 #define NS_PER_SEC 1000000000u
-#define SLEEP_SEC 0.5      /* longest sleep between two looks */
-#define AWAY_NS NS_PER_SEC /* nobody has looked for so long: the time does not count for the watchdog */
-#define SPIN_NS 200000     /* without a transport: how long a wait looks again at once */
-#define NAP_NS 50000       /* and then how often */
+#define SLEEP_SEC 0.5      /* longest sleep between two progress checks */
+#define AWAY_NS NS_PER_SEC /* if nobody asks for progress for so long, it does not count for the watchdog */
+#define SPIN_NS 200000     /* without a transport: how long a wait polls */
+#define NAP_NS 50000       /* and then its pause between two polls */
 #define DESCRIBE_BYTES 512
 
 /** Store a time that the progress thread and others read. */

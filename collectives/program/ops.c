@@ -24,7 +24,7 @@ typedef struct note {
  *  there, a sum in that in which its inputs are. What is sent of own contributions is ready in tick 0. */
 typedef struct step {
     int owner, tick;
-    int peer;   /**< of a move */
+    int peer;   /**< for a move */
     int is_sum; /**< a move: of a sum; 0: of one rank's contribution */
     const tw_value_t *inputs;
     int n_inputs, n_partial; /**< how many inputs; how many of them are sums that have travelled */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BATCH 16                 /**< pieces handed to the codec at once */
+#define BATCH 16                 /**< the most pieces in one call of the codec */
 #define SUM_ELEMS ((size_t)8192) /**< added up at a time in a plain sum; a frame, if that is longer */
 
 static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
