@@ -6,8 +6,8 @@
 
 TW_C_BEGIN
 
-/** The least exponent with which a tensor whose largest magnitude is amax fits: amax <= 448 * 2^exponent, as
- *  far as it is between these two. */
+/** The least exponent, within these limits, with which a tensor whose largest magnitude is amax fits: amax <=
+ *  448 * 2^exponent. */
 #define TW_QUANT_E4M3_LEAST (-100)
 #define TW_QUANT_E4M3_MOST 120
 int tw_quant_e4m3_exponent(float amax);

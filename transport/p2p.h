@@ -51,7 +51,7 @@ typedef struct tw_p2p_params {
     size_t eager_bytes; /**< longest message that is sent at once, 4 MB at most */
     /** the same for a network peer with one stream and device over TCP; ignored if less than eager_bytes */
     size_t eager_alone_bytes;
-    /** 1: to such a peer messages of up to 4 MB are sent at once, and more of them may be on the way */
+    /** 1: messages of up to 4 MB are sent at once to a peer with one stream, and more may be on the way */
     int sends_on_credit;
     double spin_sec; /**< how long to poll before sleeping */
     /** limit for what a peer must do. A TCP connection is dead that carries nothing for so long although

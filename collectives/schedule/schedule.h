@@ -143,7 +143,8 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
  *  sticks) when out of memory. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
-/** Make a span of memory that outlives the schedule; it is the signal when out of memory. */
+/** Make a span of memory that outlives the schedule; when out of memory it is the empty message (the
+ *  signal). */
 tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes);
 
 /** Emit a send to, or a receive from, communicator rank `peer`. TW_TASK_NONE for a span of no elements (both

@@ -1,5 +1,6 @@
-/** The kernels that encode, in the order of their launches. Each is a struct with its body; floors are bytes
- *  an element of memory that is read and written, n: the plain tensor's bytes an element.
+/** The kernels that encode, in the order of their launches. Each is a struct with its body. The second column
+ *  is the least memory traffic in bytes per element, where n is the size of a plain element; the last one is
+ *  how the work is divided.
  *
  *    rows       n         each row's mean magnitude, or that it is all zeros          a warp a row
  *    columns    n, of 128 rows of a piece: each column's mean above its rows          a thread a column

@@ -126,7 +126,7 @@ static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
                                               : TW_LOSSLESS_TAILS_RAW;
 }
 
-/** List the tails that are not 0, if most are. */
+/** List the tails that are not 0, which are few. */
 static void put_listed(const tw_quant_lossless_t *codec, size_t n, target_t *target)
 {
     for (size_t i = 0; n; i++) {

@@ -116,8 +116,8 @@ INLINE void tail_contexts(const uint16_t *heads, int down, const uint16_t *expec
     }
 }
 
-/** Find the symbols of tails: 16 bits with a one above them, whose lowest set bit a float's exponent
- *  tells. */
+/** Find the symbols of tails: how many zeros each ends with. A one above its 16 bits stops the count for 0; a
+ *  float's exponent then tells the lowest one's place. */
 INLINE vec_t tail_symbols(vec_t tails)
 {
     vec_t ended = vec_or(tails, vec_set(0x10000));

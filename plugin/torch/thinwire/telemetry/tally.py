@@ -66,7 +66,7 @@ class Tally:
     # {(group of parameters, parameter): loss}
     losses: dict[tuple[str, str], Loss] = dataclasses.field(default_factory=dict)
     samples: int = 0  # how often lossless messages were tried for the estimate
-    sampled_bytes: int = 0  # what was tried, plain and lossless
+    sampled_bytes: int = 0  # bytes of these samples, plain and lossless
     sampled_lossless_bytes: int = 0
 
     @property

@@ -140,8 +140,8 @@ def _row_elems(tensor: torch.Tensor) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Move:
-    """One operation. source, target: (n) in host memory, of one type; without a source, what is sent lies in
-    the target, where it belongs. counts, recv_counts: elements for each rank, and from each."""
+    """One operation on host memory. source, target: (n), of one type; without a source, the data to send is
+    in the target already. counts, recv_counts: elements for each rank, and from each."""
 
     kind: str
     op: int
