@@ -84,7 +84,7 @@ typedef enum tw_config_type {
     TW_CONFIG_INT32,  /**< int, within int's own range whatever the field's range is */
     TW_CONFIG_DOUBLE, /**< double */
     TW_CONFIG_COUNT,  /**< double, a number of things: 1000, 500K, 1M, 7.5G (powers of 1000) */
-    TW_CONFIG_BYTES,  /**< double, a number of things: 1000, 500K, 1M, 7.5G (powers of 1000) */
+    TW_CONFIG_BYTES,  /**< size_t: 64K, 1M, 2G (powers of 1024), plain bytes */
     TW_CONFIG_TIME,   /**< double, seconds: 10, 10s, 250ms, 50us */
     TW_CONFIG_RATE,   /**< double, bits per second: 1gbit, 100mbit, 1000000; "none" or "auto" is 0 */
     TW_CONFIG_STRING, /**< char *, owned by the options */

@@ -65,8 +65,8 @@ typedef struct tw_measure_link {
     int to;               /**< member, or -1: no neighbour on this tier */
     int *from;            /**< [n_from], members that send to this one */
     int n_from;
-    int sharing;        /**< bytes of a message of the speed measurement: it grows until the clock can tell */
-    size_t burst_bytes; /**< of a message, when speed is measured: grows until the clock can tell */
+    int sharing;        /**< members of this node that send at the same time */
+    size_t burst_bytes; /**< bytes of a message when speed is measured: grows until the clock can tell */
 } tw_measure_link_t;
 
 /** Find the neighbours. inter: 1 for the tier between nodes, 0 for the one inside a node. TW_ERR_NO_MEMORY

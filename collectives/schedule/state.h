@@ -48,9 +48,9 @@ typedef struct tw_queue {
 } tw_queue_t;
 
 typedef struct tw_sched_round {
-    int n_left;      /**< scratch memory that is first used by its tasks */
-    size_t bytes;    /**< computations that became ready before the round has begun */
-    tw_queue_t held; /**< computations that are ready before the round has begun */
+    int n_left;      /**< tasks that have not ended */
+    size_t bytes;    /**< scratch memory that is first used by its tasks */
+    tw_queue_t held; /**< computations that became ready before the round has begun */
 } tw_sched_round_t;
 
 /** All messages to, or from, one peer, in program order: [those that ended | in flight | not started]. */
