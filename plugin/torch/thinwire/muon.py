@@ -112,9 +112,9 @@ def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typi
 
 
 def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., typing.Any]:
-    """Returns `compute`, a function of a whole matrix such as the iteration of a Muon that is not torch's, for
-    matrices that FSDP2 has sharded by rows, too: one rank computes, the others wait. dtype: what it rounds a
-    matrix to, and its result's."""
+    """Returns `compute`, a function of a whole matrix such as the iteration of a Muon that is not torch's,
+    for matrices that FSDP2 has sharded by rows, too: one rank computes, the others wait. dtype: what it
+    rounds a matrix to, and its result's."""
 
     @functools.wraps(compute)
     def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
