@@ -45,6 +45,8 @@ class Help : public tw::Fixture
                 flows_.data(),
                 nullptr,
                 0,
+                0,
+                0,
                 0};
     }
 

@@ -60,8 +60,18 @@ class Cluster
 
     tw_doctor_result_t result()
     {
-        return {(int)facts.size(), (int)leaders.size(), (int)flows.size(), (int)paths.size(), facts.data(),
-                leaders.data(),    flows.data(),        paths.data(),      n_skipped,         0};
+        return {(int)facts.size(),
+                (int)leaders.size(),
+                (int)flows.size(),
+                (int)paths.size(),
+                facts.data(),
+                leaders.data(),
+                flows.data(),
+                paths.data(),
+                0,
+                0,
+                n_skipped,
+                0};
     }
 
     std::vector<tw_doctor_finding_t> judged()

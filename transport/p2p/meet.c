@@ -24,7 +24,7 @@ typedef struct handle {
     uint32_t port;
     uint8_t address[16];
     uint8_t secret[SECRET_BYTES]; /**< the key; with a token it only tells listeners apart */
-    char version[VERSION_BYTES];  /**< Thinwire's, padded with zeros; the first versions left it empty */
+    char version[VERSION_BYTES];  /**< Thinwire's, filled up with 0; the first ones left it empty */
 } handle_t;
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
