@@ -138,8 +138,8 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *
                                tw_coll_request_t **request);
 
 /** fp8 weights, before the first sync. exponents [n_tensors]: TW_HPZ_BF16, or the tensor's replica is
- *  e4m3(master / 2^exponent) * 2^exponent as bf16, and lossless deltas are changes of such codes. Borrowed for
- *  the hpz's life; the same on all ranks, and changed only while no sync is under way. TW_ERR_UNSUPPORTED
+ *  e4m3(master / 2^exponent) * 2^exponent as bf16, and lossless deltas are changes of such codes. Borrowed
+ *  for the hpz's life; the same on all ranks, and changed only while no sync is under way. TW_ERR_UNSUPPORTED
  *  (logged): replicas of fp32, in memory elsewhere, or with quantized deltas; TW_ERR_NO_MEMORY. */
 #define TW_HPZ_BF16 INT8_MIN
 tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents);

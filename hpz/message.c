@@ -4,8 +4,8 @@
  *  FULL       its pieces in bf16, in the order of the tensors
  *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
  *             others in bf16; then, with params.lag_plain, the late blocks (lag.c)
- *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part. Where some are of
- *             fp8: u32 bytes of that message, which has the others; it; the codes of fp8 as one message of
+ *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part. With pieces of
+ *             fp8: u32 length of that message, which has the others; it; then codes of fp8, as one message of
  *             tw_quant_delta8_encode. Old codes are made with the new exponent, which all ranks know, so
  *             hardly any changes when an exponent does
  *
@@ -77,7 +77,7 @@ static int is_fp8(const tw_hpz_t *hpz, size_t tensor)
     return hpz->exponents && hpz->exponents[tensor] != TW_HPZ_BF16;
 }
 
-/** Elements of fp8 in a lossless message. */
+/** Return how many elements of a lossless message are fp8. */
 static size_t fp8_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), n_elems = 0;
@@ -192,8 +192,8 @@ static size_t code_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int 
     return n;
 }
 
-/** List a node's pieces as segments of a lossless delta, but for those of fp8. has_fresh 1: they are the own
- *  ones and have new values, to be encoded; 0: they are decoded in place. */
+/** List a node's pieces, except those of fp8, as segments of a lossless delta. has_fresh 1: they are the own
+ *  pieces, whose new values are encoded; 0: they are decoded in place. */
 static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -314,7 +314,7 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** Apply changes of codes: those that code_pieces has listed. */
+/** Apply a message's changes to the codes that code_pieces has listed. */
 static tw_status_t apply_codes(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
                                const uint8_t *message, size_t bytes)
 {

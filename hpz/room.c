@@ -119,7 +119,7 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz)
     return status;
 }
 
-/** The codes are a slice's, old and new. */
+/** Set the exponents, and allocate codes of a slice, old and new. */
 tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents)
 {
     TW_FAIL_IF(hpz->is_elsewhere || hpz->quant || hpz->params.fp32_replicas, TW_ERR_UNSUPPORTED,

@@ -121,7 +121,7 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz);
 
 /** Return the most elements of a slice at a rank, in a sync of any unit. */
 size_t tw_hpz_slice_elems_max(const tw_hpz_t *hpz);
-/** Bytes of hpz->codes: of the largest slice. */
+/** Return the bytes of hpz->codes, which has room for the largest slice. */
 size_t tw_hpz_codes_bytes(const tw_hpz_t *hpz);
 
 /* ---- host.c -------------------------------------------------------------------------------------------- */

@@ -13,8 +13,8 @@
 #define MESSAGE_BYTES 300
 #define PAUSE_BYTES 2048
 
-/** Add the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others", if it is of
- *  the device whose name is the first `n` characters of `device`. 0: it is not; -1: it is malformed. */
+/** Add the counters of a line "  eth0: rx_bytes rx_packets 6 others tx_bytes tx_packets 6 others", if it is
+ *  of the device whose name is the first `n` characters of `device`. 0: it is not; -1: it is malformed. */
 static int coll_add_line(const char *line, const char *device, size_t n, tw_netdev_counters_t *out)
 {
     tw_netdev_counters_t one;

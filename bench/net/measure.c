@@ -108,7 +108,7 @@ static tw_status_t lane_turn(lane_t *lane)
     return !status && lane->done < lane->posted ? lane_test(lane) : status;
 }
 
-/** Drive all lanes until all are done. A round in which nothing happened ends with sched_yield, as in NCCL. */
+/** Drive all lanes until all are done. A round where nothing happened ends with sched_yield, as in NCCL. */
 static tw_status_t lanes_run(lane_t *lanes, int n_lanes)
 {
     tw_status_t status = TW_OK;

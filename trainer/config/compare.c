@@ -18,7 +18,7 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* What a checkpoint says itself: the data and their order, the model, but for model.gather. */
+/* A checkpoint says these itself: the data and their order, and the model, except for model.gather. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 

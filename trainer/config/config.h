@@ -155,7 +155,7 @@ typedef struct tw_train_options {
     tw_train_codecs_t codecs;
 } tw_train_options_t;
 
-/** Is training bit for bit what it is when all is plain, and in bf16? */
+/** Return 1 if training has the bits that it has with all plain, and in bf16. */
 int tw_train_loses_nothing(const tw_train_options_t *options);
 
 typedef struct tw_train_config tw_train_config_t;

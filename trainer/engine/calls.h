@@ -178,11 +178,11 @@ typedef struct tw_engine_report {
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
 
-/* ---- fp8.c: nothing to do in any of them without model.gather=fp8 */
+/* ---- fp8.c: without model.gather=fp8 these do nothing */
 tw_status_t tw_fp8_init(tw_engine_t *engine);
-/** The masters are new: find exponents, and agree on them. Collective. */
+/** Find the new masters' exponents, and agree on them. Collective. */
 tw_status_t tw_fp8_agree(tw_engine_t *engine);
-/** Round what of a unit's shard is fp8, from the masters. */
+/** Round the masters of a unit's fp8 tensors into its shard. */
 void tw_fp8_round(const tw_engine_t *engine, size_t unit);
 
 /* ---- groups.c */

@@ -198,7 +198,7 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 #define TW_ENGINE_REDUCE_SLOTS 2
 /** Return 1 if a tensor is a matrix that Muon updates. These matrices are assigned to the ranks in turn. */
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
-/** Is a tensor a matrix that model.gather=fp8 rounds? All of layers are: not embeddings and the head. */
+/** Return 1 if model.gather=fp8 rounds the tensor: a matrix of a layer, no embedding and not the head. */
 int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t *tensor);
 /** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
 #define TW_ENGINE_MUON_PLACES 3

@@ -1,13 +1,13 @@
-/* model.gather=fp8: all ranks compute with the matrices of layers as e4m3 has them, under a power of two for
- * each, which they agree on whenever masters are new; what they stand for is kept as bf16. Masters and
- * moments know nothing of it. */
+/* model.gather=fp8: all ranks compute with layers' matrices rounded to e4m3 times a power of two. They agree
+ * on each matrix's power whenever masters are new. The rounded values are kept as bf16; masters and moments
+ * are not rounded. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "quant/e4m3.h"
 #include "trainer/engine/calls.h"
 
-/* What a rank tells of a tensor: its exponent and this, or 0, if it has nothing of it. */
+/* A rank tells its exponent of a tensor plus this, or 0 if it has no part of the tensor. */
 #define TOLD 128
 
 tw_status_t tw_fp8_init(tw_engine_t *engine)

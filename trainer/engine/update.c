@@ -164,7 +164,7 @@ static tw_status_t publish_all(tw_engine_t *engine, int is_update)
     return status;
 }
 
-/** Weights that are fp8 leave together, once all exponents are known. */
+/** Publish a unit's new weights; those that are fp8 leave together, once all exponents are known. */
 static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
 {
     tw_status_t status = tw_muon_apply(engine, index, lr);

@@ -28,8 +28,7 @@ typedef struct tw_plan_speed {
 
 /** Bits of a bf16 weight in the lossless codec: a GPT's, in runs of 600 steps. */
 #define TW_PLAN_LOSSLESS_WEIGHT_BITS (tw_quant_lossless_usual_bits(TW_TYPE_BF16) + 0.2)
-/** What changes of fp8 weights take of the bits that those of bf16 ones do: of a GPT's, in runs of 300
- *  steps. */
+/** Bits of fp8 weights' changes as a share of those of bf16 weights: a GPT's, in runs of 300 steps. */
 #define TW_PLAN_FP8_SHARE 0.36
 /** The set that has fp8 weights. */
 #define TW_PLAN_FP8_SET "fp8"

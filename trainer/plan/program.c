@@ -166,7 +166,7 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
 }
 
-/** fp32 weights follow no deltas, and fp8 is not for GPUs. */
+/** Return 1 if a set can run: fp32 weights follow no deltas, and fp8 is not for GPUs. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
     static const char delta[] = "thinwire.weights=delta";

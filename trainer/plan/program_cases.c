@@ -133,7 +133,7 @@ static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
     return is_any;
 }
 
-/** Rows of all sets but fp8, which is not for GPUs; codecs that nobody gave are measured, once. */
+/** Plan rows of all sets but fp8, which is not for GPUs. Codecs that nobody gave are measured, once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;

@@ -259,8 +259,7 @@ static double change_bytes(const counting_t *counting, const cut_t *cut)
     return n_elems * counting->cluster->delta_bits / 8.0;
 }
 
-/** Returns the flow of a cut's changes. Those of lossless ones, at cluster->delta_bits, include their
- *  lengths. */
+/** Returns the flow of a cut's changes. Lossless ones, at cluster->delta_bits, include their lengths. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
