@@ -20,7 +20,7 @@ from with_torch import finish, interval, runfile, users
 SETS = ("ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp", "delta8", "delta4",
         "delta2", "delta", "zero3-lossless", "lossless", "fp8", "delta-g4", "delta-ecdq-half",
         "delta-ecdq")
-# What the others are compared with.
+# The set that the others are compared with.
 BASE = "zero3"
 SEQUENCE = 128
 # A model of about `--params` parameters has less than this many times as many.

@@ -322,8 +322,8 @@ static double sleep_sec(const tw_coll_t *coll)
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
-/** Sleep until something may have happened; the transport spins a little first. Time slept counts for the watchdog:
- *  somebody is waiting. */
+/** Sleep until something may have happened; the transport spins a little first. Time slept counts for the
+ *  watchdog: somebody is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};

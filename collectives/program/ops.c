@@ -20,8 +20,8 @@ typedef struct note {
     int is_sum; /**< it makes a sum, or moves one */
 } note_t;
 
-/** What this rank does of a flow. `tick`: when, the same on all ranks: a move is in the tick after its input is
- *  there, a sum in that in which its inputs are. What is sent of own contributions is ready in tick 0. */
+/** What this rank does of a flow. `tick`: when, the same on all ranks: a move is in the tick after its input
+ *  is there, a sum in that in which its inputs are. What is sent of own contributions is ready in tick 0. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */

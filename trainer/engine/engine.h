@@ -200,7 +200,7 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
 /** Return 1 if model.gather=fp8 rounds the tensor: a matrix of a layer, no embedding and not the head. */
 int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t *tensor);
-/** Units whose momenta are under way: on the way to their owners, there, and on the way back. */
+/** Most units whose momenta are under way: on the way to their owners, there, and on the way back. */
 #define TW_ENGINE_MUON_PLACES 3
 /** Return 1 if the next segment, of n_elems, begins a new operation. An operation takes consecutive segments,
  *  at most a bucket's elements, or one segment that is larger. *held is the elements of the open operation,
