@@ -37,6 +37,15 @@ def test_strangers_get_nothing(listener, pool):
         link.receive()
 
 
+def test_a_stranger_who_says_nothing_is_sent_away(listener, pool, monkeypatch):
+    monkeypatch.setattr("thinwire.delta.link._PROOF_SEC", 0.2)
+    accepted = pool.submit(accept, listener, "secret", 60.0)
+    with socket.create_connection(listener.getsockname()):
+        link = connect(listener.getsockname(), "secret", 30.0)
+        accepted.result(30).send(b"weights")
+        assert link.receive() == b"weights"
+
+
 def test_a_subscriber_follows(listener, pool):
     weights = {"up": torch.randn(50, 40).bfloat16()}
     publisher, subscriber = delta.Publisher(weights), delta.Subscriber({})

@@ -20,6 +20,7 @@ from .message import Version
 
 _LENGTH = struct.Struct("<Q")
 _NONCE_BYTES = 32
+_PROOF_SEC = 5.0  # a stranger who says nothing keeps others waiting no longer
 Since = Callable[[Version | None], Sequence[bytes]]  # the messages that lead from a version to the newest
 
 
@@ -29,8 +30,11 @@ class Link:
 
     def __init__(self, connection: socket.socket, timeout_sec: float):
         self._connection = connection
-        connection.settimeout(timeout_sec)
+        self.keep_time(timeout_sec)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def keep_time(self, timeout_sec: float) -> None:
+        self._connection.settimeout(timeout_sec)
 
     def send(self, data: bytes) -> None:
         self._connection.sendall(_LENGTH.pack(len(data)))
@@ -66,11 +70,12 @@ def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0) -> 
     """The next connection that proves the secret; strangers are sent away. The listener has a timeout of its
     own."""
     while True:
-        link = Link(listener.accept()[0], timeout_sec)
+        link = Link(listener.accept()[0], min(_PROOF_SEC, timeout_sec))
         nonce = secrets.token_bytes(_NONCE_BYTES)
         with contextlib.suppress(OSError):
             link.send(nonce)
             if hmac.compare_digest(link.receive(_NONCE_BYTES), _proof(secret, nonce)):
+                link.keep_time(timeout_sec)
                 return link
         link.close()
 
