@@ -164,15 +164,15 @@ def make_step_lines(rows, key):
         # Other steps have no changes: a run's first one, and those of sets without deltas.
         if row.get(key) or (row.get(key) is not None and key != "delta_bits"):
             lines.setdefault(label, {})[row["step"]] = row[key]  # the last row of a step counts
-    return [(label, smooth(sorted(points.items()))) for label, points in lines.items()]
+    sorts = {label: sorted(points.items()) for label, points in lines.items()}
+    return [(label, list(zip([step for step, _ in points], smooth([value for _, value in points]))))
+            for label, points in sorts.items()]
 
 
-def smooth(points):
-    out = []
-    for i, (step, _) in enumerate(points):
-        window = points[max(0, i + 1 - WINDOW):i + 1]
-        out.append((step, sum(value for _, value in window) / len(window)))
-    return out
+def smooth(values):
+    """Returns the means of the last WINDOW values, or of as many as there are."""
+    windows = (values[max(0, i + 1 - WINDOW):i + 1] for i in range(len(values)))
+    return [sum(window) / len(window) for window in windows]
 
 
 def make_suite_script(rows, args, folder):

@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 
+from plot import WINDOW, smooth
 from torch_bench import parse_rate
 from with_torch import cache_folder, find_python, finish, run_job, runfile, unpack_wheel, users
 
-WINDOW, TARGET_PART = 10, 0.9
+TARGET_PART = 0.9
 # What a rank says when it fails.
 ERROR = re.compile(r"^(?:\[rank ?\d+\]:? *)*((?:\w+\.)*\w*(?:Error|Exception): .*)$", re.M)
 # Columns: title, key of a row, how it is printed.
@@ -97,10 +98,6 @@ def run(name, entrant, args, python, folder):
     if time.monotonic() - begin >= args.limit:
         return None, "took longer than %d s" % args.limit
     return None, (ERROR.findall(said) or said.strip().splitlines()[-1:] or ["says nothing"])[0]
-
-
-def smooth(losses):
-    return [sum(losses[max(0, i + 1 - WINDOW):i + 1]) / min(i + 1, WINDOW) for i in range(len(losses))]
 
 
 def make_row(result, target):
