@@ -159,9 +159,9 @@ static void round_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const float *master = hpz->units[transfer->unit].sync.master;
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-    for (size_t t = first; t < first + n_tensors; t++) {
-        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
+    for (size_t t = first; t < first + n_tensors && hpz->exponents; t++) {
         if (is_fp8(hpz, t)) {
+            tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
             tw_quant_e4m3_round(master + piece.offset, hpz->exponents[t],
                                 transfer->fresh + (piece.offset - transfer->own_first), piece.n_elems);
         }

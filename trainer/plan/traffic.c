@@ -252,7 +252,7 @@ static double change_bytes(const counting_t *counting, const cut_t *cut)
     double n_elems = 0.0;
     for (size_t t = first; t < first + n; t++) {
         int is_fp8 = tw_engine_is_fp8(counting->options, &counting->tensors[t]);
-        for (int rank = 0; rank < counting->cluster->n_nodes * counting->cluster->ranks_per_node; rank++) {
+        for (int rank = 0; rank < world_of(counting->cluster); rank++) {
             n_elems += (is_fp8 ? TW_PLAN_FP8_SHARE : 1.0) * (double)piece_elems(counting, cut, t, rank);
         }
     }
