@@ -193,7 +193,8 @@ def make_step_script(rows, args, folder, key=None, over="step"):
         path = os.path.join(folder, "line%d" % i)
         with open(path, "w") as file:
             file.writelines("%.9g %.9g\n" % point for point in points)
-        plots.append("%s using 1:2 with lines linewidth 2 title %s noenhanced" % (quote(path), quote(label)))
+        plots.append("%s using 1:2 with lines linewidth 2 linecolor %d dashtype %d title %s noenhanced"
+                     % (quote(path), i % 8 + 1, i // 8 + 1, quote(label)))  # gnuplot has eight colours
     return "\n".join([
         "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
         "set output " + quote(args.output),
@@ -201,6 +202,7 @@ def make_step_script(rows, args, folder, key=None, over="step"):
         "set xlabel " + quote(over),
         "set ylabel " + quote(STEP_UNITS[key]),
         "set yrange [%s:*]" % ("*" if key == "loss" else "0"),
+        "set logscale x" if over.startswith("MB") else "",
         "set grid",
         "plot " + ", \\\n     ".join(plots),
         "",

@@ -25,7 +25,7 @@ ERROR = re.compile(r"^(?:\[rank ?\d+\]:? *)*((?:\w+\.)*\w*(?:Error|Exception): .
 # Columns: title, key of a row, how it is printed.
 COLUMNS = (("steps", "steps_to_target", "%d"), ("MB a node", "mb_to_target", "%.2f"),
            ("part", "bytes_ratio", "%.3f"), ("seconds", "sec_to_target", "%.1f"),
-           ("faster", "speedup", "%.2f"), ("last loss", "loss_last", "%.4f"))
+           ("faster", "speedup", "%.2f"), ("floor, s", "floor_sec", "%.1f"), ("last loss", "loss_last", "%.4f"))
 
 
 def parse_args(known):
@@ -148,6 +148,8 @@ def main():
                 target = base["target"] if base else args.target or smooth(result["losses"])[
                     int(TARGET_PART * args.steps) - 1]
                 row |= make_row(result, target)
+                if "mb_to_target" in row and row["link_bps"]:  # what its bytes take on its node's link
+                    row["floor_sec"] = 8e6 * row["mb_to_target"] / row["link_bps"]
                 base = base or row
                 compare(row, base)
             rows.append(row)

@@ -16,7 +16,9 @@ def prepare(name, model, make_optimizer):
     from torch.nn.parallel import DistributedDataParallel
 
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
-    found = DistributedDataParallel(model)
+    # PowerSGD's callbacks start collectives, which gloo confuses if two buckets' are under way: one bucket.
+    bucket_mb = 1024 if name == "ddp-powersgd" else None
+    found = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
     if name == "ddp-bf16":
         found.register_comm_hook(None, default_hooks.bf16_compress_hook)
     if name == "ddp-powersgd":
