@@ -6,7 +6,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests=(//tests/quant:test_quant_recording //tests/quant/{delta,ecdq,lossless}/...
+tests=(//tests/quant:test_{convert,quant_{recording,segments,stochastic}} //tests/quant/{delta,ecdq,lossless}/...
     //tests/collectives:test_processes_of_nodes)
 
 case "${1:-}" in

@@ -51,6 +51,8 @@ tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_a
 extern const tw_quant_backend_t tw_quant_backend_ref;
 #ifdef __x86_64__
 extern const tw_quant_backend_t tw_quant_backend_avx512bf16, tw_quant_backend_avx512, tw_quant_backend_avx2;
+#elif defined(__aarch64__)
+extern const tw_quant_backend_t tw_quant_backend_neon;
 #endif
 #ifdef TW_HAVE_CUDA
 extern const tw_quant_backend_t tw_quant_backend_cuda;

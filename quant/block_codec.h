@@ -81,7 +81,7 @@ typedef struct tw_quant tw_quant_t;
 typedef struct tw_quant_params {
     tw_quant_codec_t codec;
     tw_mem_t mem;        /**< the memory of all pointers in its calls */
-    const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "cuda" */
+    const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "neon", "cuda" */
 } tw_quant_params_t;
 
 /** TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such backend on this

@@ -6,6 +6,8 @@
 static const tw_backend_t *const backends[] = {
 #ifdef __x86_64__
     &tw_quant_backend_avx512bf16.is, &tw_quant_backend_avx512.is, &tw_quant_backend_avx2.is,
+#elif defined(__aarch64__)
+    &tw_quant_backend_neon.is,
 #endif
     &tw_quant_backend_ref.is,
 #ifdef TW_HAVE_CUDA

@@ -1,6 +1,6 @@
 /* Plain conversions on the host: SIMD for the bulk where the machine has it, the scalar rule for the rest. */
 #include "quant/arithmetic/float.h"
-#include "quant/host/convert_avx2.h"
+#include "quant/host/convert_simd.h"
 #include "quant/quant.h"
 
 static int type_is_real(const char *function, tw_type_t type)
@@ -16,7 +16,7 @@ void tw_convert_to_fp32(tw_type_t type, const void *src, float *dst, size_t n_el
     if (!type_is_real(__func__, type)) {
         return;
     }
-    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_to_fp32(type, src, dst, n_elems) : 0;
+    size_t i = tw_convert_simd_usable() ? tw_convert_simd_to_fp32(type, src, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
         dst[i] = tw_float_load(type, src, i);
     }
@@ -27,7 +27,7 @@ void tw_convert_from_fp32(tw_type_t type, const float *src, float factor, void *
     if (!type_is_real(__func__, type)) {
         return;
     }
-    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_from_fp32(type, src, factor, dst, n_elems) : 0;
+    size_t i = tw_convert_simd_usable() ? tw_convert_simd_from_fp32(type, src, factor, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
         tw_float_store(type, dst, i, tw_float_mul(src[i], factor));
     }
@@ -38,7 +38,7 @@ void tw_convert_add_fp32(tw_type_t type, const void *src, float *acc, size_t n_e
     if (!type_is_real(__func__, type)) {
         return;
     }
-    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add_fp32(type, src, acc, n_elems) : 0;
+    size_t i = tw_convert_simd_usable() ? tw_convert_simd_add_fp32(type, src, acc, n_elems) : 0;
     for (; i < n_elems; i++) {
         acc[i] = tw_float_add(acc[i], tw_float_load(type, src, i));
     }
@@ -49,7 +49,7 @@ void tw_convert_add(tw_type_t type, const void *a, const void *b, void *dst, siz
     if (!type_is_real(__func__, type)) {
         return;
     }
-    size_t i = tw_convert_avx2_usable() ? tw_convert_avx2_add(type, a, b, dst, n_elems) : 0;
+    size_t i = tw_convert_simd_usable() ? tw_convert_simd_add(type, a, b, dst, n_elems) : 0;
     for (; i < n_elems; i++) {
         tw_float_store(type, dst, i, tw_float_add(tw_float_load(type, a, i), tw_float_load(type, b, i)));
     }

@@ -1,5 +1,5 @@
-/** The fast host codec, in groups of 32 elements, which are held in registers. avx2.c and avx512.c each
- *  include their group_<isa>.h, which defines a group and its operations, then group_decode.h and
+/** The fast host codec, in groups of 32 elements, which are held in registers. avx2.c, avx512.c and neon.c
+ *  each include their group_<isa>.h, which defines a group and its operations, then group_decode.h and
  *  group_reduce.h, which includes group_encode.h. Private to the folder.
  *
  *  A block is read twice: once for its largest magnitude, and once, from the first-level cache, for its

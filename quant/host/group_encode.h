@@ -151,7 +151,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
             random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);
     }
     for (size_t j = 0; j < batch->n_blocks; j++) {
-        /* x86 is little-endian: a bf16 scale is the upper half of the word. */
+        /* All these machines are little-endian: a bf16 scale is the upper half of the word. */
         memcpy(frame + (in_frame + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes,
                scale_bytes);
         nonfinite += scale[j] == TW_FLOAT_NAN_BITS;

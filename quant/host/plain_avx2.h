@@ -18,7 +18,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     group_t g;
     UNROLL
     for (int r = 0; r < 4; r++) {
-        g.v[r] = load8(type, src, i + 8 * (size_t)r);
+        g.v[r] = simd_load(type, src, i + 8 * (size_t)r);
     }
     return g;
 }
@@ -28,7 +28,7 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     UNROLL
     for (int r = 0; r < 4; r++) {
-        store8(type, dst, i + 8 * (size_t)r, g.v[r]);
+        simd_store(type, dst, i + 8 * (size_t)r, g.v[r]);
     }
 }
 

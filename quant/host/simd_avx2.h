@@ -2,19 +2,13 @@
  *  private to the folder. */
 #pragma once
 
-#include "core/core.h"
+#include "quant/host/simd.h"
 
 #include <cpuid.h>
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
-/** Call FUNCTION(type, ...) with a constant type: FUNCTION is always inlined, so it is compiled once for
- *  each. */
-#define FOR_TYPE(type, FUNCTION, ...)                               \
-    ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
-     : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \
-                              : FUNCTION(TW_TYPE_FP16, __VA_ARGS__))
+#define SIMD_ELEMS 8
+typedef __m256 simd_t;
 
 /** Whether this machine has F16C, for which not every compiler's __builtin_cpu_supports can ask. */
 static inline int cpu_has_f16c(void)
@@ -23,8 +17,13 @@ static inline int cpu_has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+static inline simd_t simd_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
 /** Load 8 elements at src[i]. */
-static inline __m256 load8(tw_type_t type, const void *src, size_t i)
+static inline __m256 simd_load(tw_type_t type, const void *src, size_t i)
 {
     if (type == TW_TYPE_FP32) {
         return _mm256_loadu_ps((const float *)src + i);
@@ -62,7 +61,7 @@ static inline __m128i pack8(__m256i words)
 }
 
 /** Store 8 elements to dst[i], as tw_float_store does. */
-static inline void store8(tw_type_t type, void *dst, size_t i, __m256 x)
+static inline void simd_store(tw_type_t type, void *dst, size_t i, __m256 x)
 {
     if (type == TW_TYPE_FP32) {
         _mm256_storeu_ps((float *)dst + i, x);
