@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -10,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -240,6 +242,24 @@ std::string slurp(const std::string &path)
     std::ostringstream text; /* a file of /proc may go while it is read: no exception then */
     text << std::ifstream(path, std::ios::binary).rdbuf();
     return text.str();
+}
+
+std::string python_with(const std::string &module)
+{
+    const char *given = getenv("TW_TORCH_PYTHON"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    std::string folder = cache ? cache : std::string(home ? home : "/root") + "/.cache";
+    std::vector<std::string> pythons = {given && *given ? given : "python3", "python3"};
+    glob_t paths;
+    if (glob((folder + "/thinwire/torch-*/venv/bin/python3").c_str(), 0, nullptr, &paths) == 0) {
+        pythons.insert(pythons.end(), paths.gl_pathv, paths.gl_pathv + paths.gl_pathc);
+        globfree(&paths);
+    }
+    for (const std::string &python : pythons) {
+        if (run({"env", python, "-c", "import " + module}).code == 0) {
+            return python;
+        }
+    }
+    return "";
 }
 
 int free_port()

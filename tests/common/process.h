@@ -79,6 +79,10 @@ Result run(const std::vector<std::string> &argv);
 /** The contents of a file, as far as it can be read. */
 std::string slurp(const std::string &path);
 
+/** A Python that has a module: TW_TORCH_PYTHON, the one in PATH, or that of the PyTorch tests. "": none
+ *  has. */
+std::string python_with(const std::string &module);
+
 /** A TCP port of 127.0.0.1 that was free a moment ago. */
 int free_port();
 
