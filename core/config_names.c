@@ -43,6 +43,7 @@ static const char *const names[] = {
     "TW_NODE_ID",
     "TW_NODE_TLS",
     "TW_PEER_TIMEOUT",
+    "TW_PYTHON",
     "TW_RENDEZVOUS_PORT",
     "TW_REPLICA_MEM",
     "TW_REPORT",

@@ -1,6 +1,7 @@
 /* Runs that stop and go on: the losses are those of a run that did not. */
 
 #include "safetensors/safetensors.h"
+#include "tests/common/process.h"
 #include "tests/trainer/checkpoint/older.h"
 #include "tests/trainer/persist.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -113,12 +114,18 @@ TEST_F(Persist, ASavedModelHasAllThatItComesFrom)
 TEST_F(Persist, ASavedModelHasItsTokenizer)
 {
     std::string of = folder_ + "/tokenizer", to = folder_ + "/to";
+    const std::string python = process::python_with("tokenizers");
+    if (python.empty()) {
+        GTEST_SKIP() << "no Python here has tokenizers: tests/plugin/torch/torch_venv.py makes one";
+    }
+    set_env("TW_PYTHON", python);
     std::string make = "mkdir " + of + " && cp tests/trainer/data/bpe/gpt2.json " + of +
                        "/tokenizer.json && cd " + of +
                        " && echo x > chat_template.jinja && echo x > other.txt";
     ASSERT_EQ(0, system(make.c_str()));
-    run({1}, {"thinwire.steps=1", "thinwire.cache=" + folder_ + "/cache",
-              "thinwire.tokenizer=" + of + "/tokenizer.json", "thinwire.save_model=" + to});
+    run({1}, {"thinwire.steps=1", "thinwire.sample_steps=1", "thinwire.sample_prompt=line 1",
+              "thinwire.cache=" + folder_ + "/cache", "thinwire.tokenizer=" + of + "/tokenizer.json",
+              "thinwire.save_model=" + to});
     std::string check = "cd " + to + " && test \"$(ls | tr '\n' ' ')\" = 'chat_template.jinja config.json " +
                         "model.safetensors tokenizer.json '";
     EXPECT_EQ(0, system(check.c_str()));

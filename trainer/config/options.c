@@ -174,8 +174,8 @@ static const tw_config_field_t fields[] = {
     TEXT("thinwire.vocab", vocab, "vocab.json of GPT-2's tokenizer; nothing: a token per byte."),
     TEXT("thinwire.merges", merges, "merges.txt of the same."),
     TEXT("thinwire.tokenizer", tokenizer,
-         "tokenizer.json, instead of both: of a byte-level BPE (Llama 3, Qwen, GPT-2) or SentencePiece's "
-         "(Llama 2, Mistral)."),
+         "tokenizer.json, instead of both. Python's package tokenizers reads it; TW_PYTHON names the Python "
+         "that has it (python3)."),
     TEXT("thinwire.cache", cache, "Folder for encoded text; nothing: the user's cache."),
     REAL("thinwire.val_share", "0.05", val_share, 0, 0.5, "Share of the data that is kept for validation."),
     COUNT("thinwire.val_every", "0", val_every, 0, MANY, "steps", "Validation loss so often; 0: at the end."),

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/data/chats.h"
 #include "trainer/data/encode.h"
 #include "trainer/data/files.h"
 #include "trainer/data/kind.h"
@@ -31,8 +30,8 @@ static int has_end(const char *path, const char *end)
 /* What opening needs besides the configuration. */
 typedef struct opening {
     const tw_data_config_t *config;
-    char folder[TW_DATA_PATH_BYTES]; /* folder of caches */
-    tw_bpe_t *bpe;                   /* NULL: a token per byte */
+    char folder[TW_DATA_PATH_BYTES];  /* folder of caches */
+    tw_data_vocabulary_t *vocabulary; /* NULL: a token per byte */
 } opening_t;
 
 /** Opens a file with a token per byte. */
@@ -42,44 +41,35 @@ static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_dat
     return opening->config->token_bytes == 1 ? TW_OK : tw_data_check_text(&tokens->map);
 }
 
-static tw_data_vocab_t vocab_of(const opening_t *opening)
+/** Opens what a file has been encoded as; chats NULL: it is a text. */
+static tw_status_t open_encoded(const opening_t *opening, const char *path, const tw_data_config_t *chats,
+                                tw_data_tokens_t *tokens)
 {
-    const tw_data_config_t *config = opening->config;
-    return (tw_data_vocab_t){.vocab_path = given(config->tokenizer) ? config->tokenizer : config->vocab,
-                             .merges_path = given(config->tokenizer) ? NULL : config->merges,
-                             .bpe = opening->bpe};
+    const tw_data_vocabulary_t *vocabulary = opening->vocabulary;
+    char encoded[TW_DATA_PATH_BYTES];
+    TW_TRY(tw_data_encode(vocabulary, path, chats, encoded));
+    TW_TRY(tw_data_tokens_of_words(encoded, tw_data_vocabulary_token_bytes(vocabulary), tokens));
+    return chats ? tw_data_tokens_mask(encoded, tokens) : TW_OK;
 }
 
 /** Opens lines of JSON, which have a mask of their own. */
 static tw_status_t open_chats(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    const tw_data_chat_t chat = {.style = opening->config->chat_style, .end = opening->config->chat_end};
-    const tw_data_vocab_t vocab = vocab_of(opening);
-    char encoded[TW_DATA_PATH_BYTES];
-    TW_FAIL_IF(!opening->bpe, TW_ERR_INVALID, "%s: lines of JSON need a vocabulary (thinwire.tokenizer)",
-               path);
-    TW_TRY(tw_data_encode_chats(path, &vocab, &chat, opening->folder, encoded));
-    TW_TRY(tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens));
-    return tw_data_tokens_mask(encoded, tokens);
-}
-
-static tw_status_t open_encoded(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
-{
-    tw_data_map_t text;
-    TW_TRY(tw_data_map(path, &text));
-    tw_status_t status = tw_data_check_text(&text);
-    tw_data_unmap(&text);
-    TW_TRY(status);
-    const tw_data_vocab_t vocab = vocab_of(opening);
-    char encoded[TW_DATA_PATH_BYTES];
-    status = tw_data_encode(path, &vocab, opening->folder, encoded);
-    return status == TW_OK ? tw_data_tokens_of_words(encoded, tw_data_encoded_bytes(opening->bpe), tokens)
-                           : status;
+    TW_FAIL_IF(!opening->vocabulary, TW_ERR_INVALID,
+               "%s: lines of JSON need a vocabulary (thinwire.tokenizer)", path);
+    return open_encoded(opening, path, opening->config, tokens);
 }
 
 static tw_status_t open_text(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
-    return opening->bpe ? open_encoded(opening, path, tokens) : open_bytes(opening, path, tokens);
+    tw_data_map_t text;
+    if (!opening->vocabulary) {
+        return open_bytes(opening, path, tokens);
+    }
+    TW_TRY(tw_data_map(path, &text));
+    tw_status_t status = tw_data_check_text(&text);
+    tw_data_unmap(&text);
+    return status == TW_OK ? open_encoded(opening, path, NULL, tokens) : status;
 }
 
 static tw_status_t open_words(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
@@ -244,9 +234,8 @@ static tw_status_t open_vocabulary(opening_t *opening, tw_data_t *data)
     const tw_data_config_t *config = opening->config;
     TW_TRY(needs_folder(config) ? tw_data_cache_folder(config->cache_dir, opening->folder) : TW_OK);
     if (given(config->vocab) || given(config->tokenizer)) {
-        TW_TRY(given(config->tokenizer) ? tw_bpe_create_json(config->tokenizer, &opening->bpe)
-                                        : tw_bpe_create(config->vocab, config->merges, &opening->bpe));
-        data->vocab_size = tw_bpe_vocab_size(opening->bpe);
+        TW_TRY(tw_data_vocabulary_create(config, opening->folder, &opening->vocabulary));
+        data->vocab_size = opening->vocabulary->n;
     }
     return TW_OK;
 }
@@ -302,10 +291,10 @@ static tw_status_t open_all(opening_t *opening, tw_data_t *data)
         status = open_text_of_names(opening, config->val_path, 0, data);
     }
     if (config->keeps_vocabulary) {
-        data->bpe = opening->bpe;
-        data->is_bytes = !data->bpe && is_all_bytes(data);
+        data->vocabulary = opening->vocabulary;
+        data->is_bytes = !data->vocabulary && is_all_bytes(data);
     } else {
-        tw_bpe_destroy(opening->bpe);
+        tw_data_vocabulary_destroy(opening->vocabulary);
     }
     return status == TW_OK ? find_splits(config, data) : status;
 }
@@ -332,7 +321,7 @@ void tw_data_close(tw_data_t *data)
         for (size_t i = 0; i < data->n_files; i++) {
             tw_data_tokens_cleanup(&data->files[i]);
         }
-        tw_bpe_destroy(data->bpe);
+        tw_data_vocabulary_destroy(data->vocabulary);
         free(data->files);
         free(data->ranges[0]);
         free(data->ranges[1]);

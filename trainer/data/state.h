@@ -1,8 +1,8 @@
 /** Private to trainer/data: an open source. */
 #pragma once
 
-#include "trainer/data/bpe.h"
 #include "trainer/data/data.h"
+#include "trainer/data/encode.h"
 #include "trainer/data/tokens.h"
 
 TW_C_BEGIN
@@ -31,9 +31,9 @@ struct tw_data {
     size_t n_groups;
     tw_data_turn_t *turns; /* [TW_DATA_TURNS]; NULL: there is one group */
     size_t vocab_size;
-    tw_bpe_t *bpe;    /* NULL: there is none, or it was not to be kept */
-    int is_bytes;     /* 1: a token is a byte, and the vocabulary was to be kept */
-    int64_t document; /* token that begins or ends a document; -1: sequences begin anywhere */
+    tw_data_vocabulary_t *vocabulary; /* NULL: there is none, or it was not to be kept */
+    int is_bytes;                     /* 1: a token is a byte, and the vocabulary was to be kept */
+    int64_t document;                 /* token that begins or ends a document; -1: sequences begin anywhere */
 };
 
 TW_C_END

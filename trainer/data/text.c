@@ -3,61 +3,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "trainer/data/kind.h"
 #include "trainer/data/state.h"
 
 int tw_data_has_text(const tw_data_t *data)
 {
-    return data->bpe || data->is_bytes;
+    return data->vocabulary || data->is_bytes;
 }
 
 /* ---- text to tokens ------------------------------------------------------------------------------------ */
 
-typedef struct words {
-    int32_t *tokens;
-    size_t n, room;
-} words_t;
-
-static tw_status_t add_words(void *ctx, const uint32_t *tokens, size_t n)
+static tw_status_t check_utf8(const char *label, const char *text, size_t bytes)
 {
-    words_t *words = ctx;
-    if (words->n + n > words->room) {
-        size_t room = 2 * (words->n + n);
-        int32_t *longer = realloc(words->tokens, room * sizeof(*longer));
-        TW_FAIL_IF(!longer, TW_ERR_NO_MEMORY, "data: out of memory");
-        words->tokens = longer;
-        words->room = room;
-    }
-    for (size_t i = 0; i < n; i++) {
-        words->tokens[words->n++] = (int32_t)tokens[i];
+    for (size_t at = 0, length; at < bytes; at += length) {
+        length = tw_data_character_bytes((const unsigned char *)text + at, bytes - at);
+        TW_FAIL_IF(length == 0, TW_ERR_FORMAT, "%s: not UTF-8 at byte %zu", label, at);
     }
     return TW_OK;
 }
 
-static tw_status_t text_add_bytes(words_t *words, const char *text)
+/** Encode a text by way of a file in the folder of caches. */
+static tw_status_t open_prompt(const tw_data_vocabulary_t *vocabulary, const char *text,
+                               tw_data_tokens_t *tokens)
 {
-    tw_status_t status = TW_OK;
-    for (; *text && status == TW_OK; text++) {
-        uint32_t byte = (unsigned char)*text;
-        status = add_words(words, &byte, 1);
-    }
-    return status;
+    tw_data_writer_t writer;
+    char path[TW_DATA_PATH_BYTES], encoded[TW_DATA_PATH_BYTES];
+    snprintf(path, sizeof(path), "%.*s/prompt-%016" PRIx64 ".txt", (int)sizeof(path) - 32, vocabulary->folder,
+             XXH3_64bits(text, strlen(text)));
+    TW_TRY(tw_data_writer_open(&writer, path));
+    fputs(text, writer.out);
+    TW_TRY(tw_data_writer_close(&writer, TW_OK));
+    TW_TRY(tw_data_encode(vocabulary, path, NULL, encoded));
+    return tw_data_tokens_of_words(encoded, tw_data_vocabulary_token_bytes(vocabulary), tokens);
 }
 
 tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const char *text, int32_t **tokens,
                                 size_t *n)
 {
-    words_t words = {0};
-    tw_status_t status = data->bpe ? tw_bpe_encode(data->bpe, label, (const unsigned char *)text,
-                                                   strlen(text), add_words, &words)
-                                   : text_add_bytes(&words, text);
-    if (status != TW_OK) {
-        free(words.tokens);
-        return status;
+    tw_data_tokens_t read = {.bytes = (const uint8_t *)text, .n = strlen(text)};
+    if (data->vocabulary) {
+        TW_TRY(check_utf8(label, text, strlen(text)));
+        TW_TRY(open_prompt(data->vocabulary, text, &read));
     }
-    *tokens = words.tokens;
-    *n = words.n;
-    return TW_OK;
+    const tw_data_range_t all = {&read, 0, read.n};
+    *tokens = malloc((read.n + 1) * sizeof(**tokens));
+    for (*n = 0; *tokens && *n < read.n; (*n)++) {
+        (*tokens)[*n] = tw_data_token(&all, *n);
+    }
+    tw_data_tokens_cleanup(&read);
+    return *tokens ? TW_OK : tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", label);
 }
 
 /* ---- tokens to text ------------------------------------------------------------------------------------ */
@@ -88,8 +84,8 @@ static const unsigned char *text_of(const tw_data_t *data, int32_t token, unsign
     const unsigned char *text = byte;
     *byte = token >= 0 && token < 256 ? (unsigned char)token : none;
     *n = 1;
-    if (data->bpe) {
-        text = tw_bpe_text(data->bpe, (uint32_t)token, n);
+    if (data->vocabulary) {
+        text = tw_data_vocabulary_text(data->vocabulary, (uint32_t)token, n);
     }
     if (*n == 0) {
         *n = 1;

@@ -216,11 +216,12 @@ TEST_F(TwInfo, VariablesWithValueDefaultAndMeaning)
     EXPECT_EQ(level["module"], "log");
     EXPECT_EQ(level["value"], "info");
     EXPECT_EQ(level["default"], "warn");
-    /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, and the tests' own,
-     * have no table here. */
+    /* Whatever part reads it, the library takes none of them for misspelt. PyTorch's, the trainer's, and
+     * the tests' own, have no table here. */
     std::set<std::string> known,
-        listed = {"TW_DDP",         "TW_FSDP",   "TW_GRADS",        "TW_LIBRARY",     "TW_MIN_BYTES",
-                  "TW_REPLICA_MEM", "TW_REPORT", "TW_TORCH_PYTHON", "TW_NET_ENCRYPT", "TW_WEIGHTS"};
+        listed = {"TW_DDP",          "TW_FSDP",        "TW_GRADS",       "TW_LIBRARY",
+                  "TW_MIN_BYTES",    "TW_PYTHON",      "TW_REPLICA_MEM", "TW_REPORT",
+                  "TW_TORCH_PYTHON", "TW_NET_ENCRYPT", "TW_WEIGHTS"};
     for (size_t i = 0; tw_config_name_get(i) != nullptr; i++) {
         known.insert(tw_config_name_get(i));
     }

@@ -149,14 +149,3 @@ def test_autograd_still_gives_the_gradients_that_are_held(tmp_path, name):
     for key in now:
         largest = held[key].abs().max().item()
         assert torch.allclose(now[key].double(), held[key].double(), rtol=0, atol=1e-5 * largest), key
-
-
-@pytest.mark.parametrize("name", ["llama3", "qwen", "gpt2"])
-def test_tokenizers_still_gives_the_ids_that_are_held(name):
-    tokenizers = pytest.importorskip("tokenizers")
-    folder = pathlib.Path("tests/trainer/data/bpe")
-    text = (folder / "more.txt").read_bytes().decode()
-    tokenizer = tokenizers.Tokenizer.from_file(str(folder / (name + ".json")))
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
-    held = torch.frombuffer(bytearray((folder / (name + ".ids")).read_bytes()), dtype=torch.uint16)
-    assert ids == held.tolist()

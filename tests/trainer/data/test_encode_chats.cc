@@ -22,13 +22,18 @@ class Chats : public tw::Fixture
     void SetUp() override
     {
         tw::Fixture::SetUp();
+        const std::string python = process::python_with("tokenizers");
+        if (python.empty()) {
+            GTEST_SKIP() << "no Python here has tokenizers: tests/plugin/torch/torch_venv.py makes one";
+        }
+        set_env("TW_PYTHON", python);
         folder_ = ::testing::TempDir() + "chats." + std::to_string(getpid());
         ASSERT_EQ(0, system(("rm -rf " + folder_ + "; mkdir -p " + folder_).c_str()));
     }
     void TearDown() override
     {
         tw_data_close(data_);
-        EXPECT_EQ(0, system(("rm -rf " + folder_).c_str()));
+        EXPECT_EQ(0, system(("rm -rf " + folder_ + "/").c_str()));
         tw::Fixture::TearDown();
     }
     tw_status_t open(const std::string &path, tw_data_style_t style = TW_DATA_STYLE_NONE,
@@ -139,12 +144,26 @@ TEST_F(Chats, WhatIsNoExampleIsNamedWithItsLine)
     refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
             "line 1: messages, but thinwire.chat_style does not say", TW_DATA_STYLE_NONE);
     refused("", "lines.jsonl: there is no token in it", TW_DATA_STYLE_NONE);
-    EXPECT_EQ(1, system(("ls " + folder_ + " | grep -v lines.jsonl | grep -v chats-").c_str()) >> 8);
+    refused("{\"text\": \"\\ud83d\"}", "line 1: 'utf-8' codec can't encode", TW_DATA_STYLE_NONE);
+    refused("{\"text\": \"\xff\"}", "line 1: 'utf-8' codec can't decode byte 0xff in position 10",
+            TW_DATA_STYLE_NONE);
+    /* what is empty has its files, but nothing else has left any */
+    EXPECT_EQ("2", process::run({"sh", "-c", "printf %s $(ls " + folder_ + " | grep -c chats-)"}).out);
     expect_log("chats.jsonl: lines of JSON need a vocabulary (thinwire.tokenizer)");
     EXPECT_EQ(TW_ERR_INVALID, open(kFolder + "chats.jsonl", TW_DATA_STYLE_CHATML, "", ""));
-    expect_log("chats.jsonl: examples are not read with SentencePiece's blanks");
-    EXPECT_EQ(TW_ERR_FORMAT,
-              open(kFolder + "chats.jsonl", TW_DATA_STYLE_CHATML, "", "tests/trainer/data/bpe/llama2.json"));
+}
+
+/* With SentencePiece's blanks an example is encoded whole: no blank comes between a prompt and its completion,
+ * and a token that has a part of both is learned. */
+TEST_F(Chats, BlanksBeforeTexts)
+{
+    for (const char *name : {"llama2", "mistral"}) {
+        std::ofstream(folder_ + "/lines.jsonl") << "{\"prompt\": \"Who made\", \"completion\": \" "
+                                                   "God.\"}\n{\"prompt\": \"an\", \"completion\": \"d\"}\n";
+        ASSERT_EQ(TW_OK, open(folder_ + "/lines.jsonl", TW_DATA_STYLE_NONE, "<|endoftext|>",
+                              "tests/trainer/data/bpe/" + std::string(name) + ".json"));
+        EXPECT_EQ(" Who made[ God.<|endoftext|> and<|endoftext|>]", read_text()) << name;
+    }
 }
 
 } // namespace
