@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes chats/: a small tokenizer with the tokens of two chat templates, chats.jsonl, and of each template
-NAME.ids and NAME.mask: what transformers' apply_chat_template says of the tokens and of those that are the
-assistant's.
+"""Makes chats/: small tokenizers with the tokens of two chat templates, one of them with SentencePiece's
+blanks, chats.jsonl, and of each template NAME.ids and NAME.mask: what transformers' apply_chat_template
+says of the tokens and of those that are the assistant's.
 
     pip install transformers jinja2
-    python3 tests/trainer/data/chats_reference.py tests/trainer/data/chats tests/trainer/data/bpe/qwen.json
+    python3 tests/trainer/data/chats_reference.py tests/trainer/data/chats tests/trainer/data/bpe
 
 Made with transformers 5.24.0. The templates say what thinwire.chat_style means.
 """
@@ -38,14 +38,19 @@ CHATS = [
 
 
 def main():
-    folder, vocabulary = sys.argv[1:]
+    folder, vocabularies = sys.argv[1:]
     os.makedirs(folder, exist_ok=True)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=vocabulary)
-    tokenizer.add_tokens(TOKENS, special_tokens=True)
-    tokenizer.backend_tokenizer.save(folder + "/tokenizer.json", pretty=False)
     with open(folder + "/chats.jsonl", "w", encoding="utf-8") as out:
         for chat in CHATS:
             out.write(json.dumps({"messages": chat}, ensure_ascii=len(chat) == 4) + "\n")
+    make(folder, vocabularies + "/qwen.json", "")
+    make(folder, vocabularies + "/llama2.json", "blanks_")
+
+
+def make(folder, vocabulary, kind):
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=vocabulary)
+    tokenizer.add_tokens(TOKENS, special_tokens=True)
+    tokenizer.backend_tokenizer.save(folder + "/" + kind + "tokenizer.json", pretty=False)
     for name, template in TEMPLATES.items():
         ids, mask = array.array("H"), bytearray()
         for chat in CHATS:
@@ -53,11 +58,11 @@ def main():
                                                 return_assistant_tokens_mask=True)
             ids.extend(got["input_ids"])
             mask.extend(got["assistant_masks"])
-        with open(folder + "/" + name + ".ids", "wb") as out:
+        with open(folder + "/" + kind + name + ".ids", "wb") as out:
             ids.tofile(out)
-        with open(folder + "/" + name + ".mask", "wb") as out:
+        with open(folder + "/" + kind + name + ".mask", "wb") as out:
             out.write(mask)
-        print(name, len(ids), "ids,", sum(mask), "learned")
+        print(kind + name, len(ids), "ids,", sum(mask), "learned")
 
 
 if __name__ == "__main__":

@@ -94,12 +94,15 @@ class Chats : public tw::Fixture
 TEST_F(Chats, MessagesAreTransformers)
 {
     const struct {
-        const char *name;
+        const char *name, *tokenizer;
         tw_data_style_t style;
-    } templates[] = {{"chatml", TW_DATA_STYLE_CHATML}, {"llama3", TW_DATA_STYLE_LLAMA3}};
+    } templates[] = {{"chatml", "tokenizer.json", TW_DATA_STYLE_CHATML},
+                     {"llama3", "tokenizer.json", TW_DATA_STYLE_LLAMA3},
+                     {"blanks_chatml", "blanks_tokenizer.json", TW_DATA_STYLE_CHATML},
+                     {"blanks_llama3", "blanks_tokenizer.json", TW_DATA_STYLE_LLAMA3}};
     for (int again = 0; again < 2; again++) { /* from the cache */
         for (const auto &one : templates) {
-            ASSERT_EQ(TW_OK, open(kFolder + "chats.jsonl", one.style));
+            ASSERT_EQ(TW_OK, open(kFolder + "chats.jsonl", one.style, "", kFolder + one.tokenizer));
             std::string ids = process::slurp(kFolder + one.name + ".ids");
             std::string mask = process::slurp(kFolder + one.name + ".mask");
             std::vector<int32_t> tokens, targets;
