@@ -218,7 +218,7 @@ def ids_of_chats(tokenizer: typing.Any, *source: str) -> typing.Iterator[tuple[l
             some = [[run] for runs in some for run in runs]
         texts = ["".join(text for _, text in runs) for runs in some]
         for runs, encoding in zip(some, tokenizer.encode_batch(texts, add_special_tokens=False)):
-            ends = list(itertools.accumulate(len(text) for _, text in runs))
+            ends = list(itertools.accumulate(len(text) for _, text in runs[:-1]))
             places = [(begin, max(begin, end - 1)) for begin, end in encoding.offsets]
             learned = bytes(any(runs[bisect.bisect(ends, at)][0] for at in place) for place in places)
             yield encoding.ids, learned

@@ -130,6 +130,21 @@ TEST_F(Chats, PromptsAndTexts)
     EXPECT_EQ("<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>]", read_text());
 }
 
+/* Tokens' places are without their blanks, as in GPT-2's own tokenizer.json; of a last blank nothing is left. */
+TEST_F(Chats, PlacesMayBeTrimmed)
+{
+    std::string json = process::slurp("tests/trainer/data/bpe/gpt2.json");
+    const std::string none = "\"post_processor\": null";
+    ASSERT_NE(std::string::npos, json.find(none));
+    json.replace(json.find(none), none.size(),
+                 "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+                 "\"trim_offsets\": true, \"use_regex\": true}");
+    std::ofstream(folder_ + "/trimmed.json") << json;
+    std::ofstream(folder_ + "/lines.jsonl") << "{\"prompt\": \"Who? \", \"completion\": \" God \"}";
+    ASSERT_EQ(TW_OK, open(folder_ + "/lines.jsonl", TW_DATA_STYLE_NONE, "", folder_ + "/trimmed.json"));
+    EXPECT_EQ("Who? [ God ]", read_text());
+}
+
 TEST_F(Chats, WhatIsNoExampleIsNamedWithItsLine)
 {
     auto refused = [&](const std::string &lines, const char *said, tw_data_style_t style) {
