@@ -124,7 +124,8 @@ tw_status_t tw_data_encode(const tw_data_vocabulary_t *vocabulary, const char *s
     }
     const char *type = source && tw_data_vocabulary_token_bytes(vocabulary) == sizeof(uint32_t) ? "I" : "H";
     const char *argv[] = {python && *python ? python : "python3",
-                          "-c",
+                          "-c", /* which would import what lies in the folder that it is started in */
+                          "import sys; sys.path[:] = filter(None, sys.path); exec(sys.argv.pop(1))",
                           tw_data_encode_program,
                           path,
                           vocabulary->path,

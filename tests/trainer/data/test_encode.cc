@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -265,6 +266,16 @@ TEST_F(Encode, ATextIsEncodedOnce)
     ASSERT_EQ(0, system(("for name in " + folder_ + "/vocabulary-*; do truncate -s -1 $name; done").c_str()));
     expect_log(".bin: is not whole; remove it");
     EXPECT_EQ(TW_ERR_FORMAT, open_gpt2(kFolder + "text.txt"));
+}
+
+TEST_F(Encode, NothingIsImportedFromTheUsersFolder)
+{
+    write("json.py", "raise SystemExit('a file of the user')\n");
+    const std::string there = write("there", "#!/bin/sh\ncd " + folder_ + "\nexec " + python_ + " \"$@\"\n");
+    ASSERT_EQ(0, system(("chmod +x " + there).c_str()));
+    set_env("TW_PYTHON", there);
+    const std::string whole = std::filesystem::current_path().string() + "/" + kFolder;
+    EXPECT_EQ(TW_OK, open(whole + "text.txt", whole + "vocab.json", whole + "merges.txt"));
 }
 
 /* Ranks of a node begin at the same time: who comes later waits, and finds what the first one has made. */
