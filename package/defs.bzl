@@ -15,6 +15,7 @@ PUBLIC_HEADERS = [
     "//hpz:layout.h",
     "//hpz:memory.h",
     "//quant:loss.h",
+    "//transport:sealed.h",
     "//transport:transport.h",
 ] + ["//quant:" + header for header in QUANT_HEADERS]
 

@@ -235,10 +235,11 @@ print(peak() - before, len(data), 4 * n)
     assert more < whole / 4 and message_bytes < whole / 4
 
 
-def test_the_example():
+@pytest.mark.parametrize("sealed", ["n", "y"])
+def test_the_example(sealed):
     pytest.importorskip("transformers")
     done = subprocess.run([sys.executable, str(ROOT / "trainer.py"), "--steps", "4"], capture_output=True,
-                          text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1"})
+                          text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1", "TW_NET_ENCRYPT": sealed})
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ["version %d" % n for n in range(1, 6)]

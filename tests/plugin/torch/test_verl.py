@@ -116,8 +116,10 @@ def lengths(verl, monkeypatch):
     return sent
 
 
-def test_workers_follow(verl, monkeypatch, lengths):
+@pytest.mark.parametrize("sealed", ["n", "y"])
+def test_workers_follow(verl, monkeypatch, lengths, sealed):
     """Three workers on two hosts: a message goes once to each host, and once from worker to worker."""
+    monkeypatch.setenv("TW_NET_ENCRYPT", sealed)
     job, weights = Job(verl, monkeypatch, ["127.0.0.1", "127.0.0.2", "127.0.0.1"]), initial()
     n_bytes = sum(one.nbytes for one in weights.values())
     for step in range(3):
@@ -126,6 +128,8 @@ def test_workers_follow(verl, monkeypatch, lengths):
         assert len(lengths) == 3 and len(set(lengths)) == 1
         assert lengths[0] < (1.1 if step == 0 else 0.2) * n_bytes
         weights = changed(weights)
+    links = [one for engine in [*job.actors, *job.workers] for one in [*engine._links, engine._source] if one]
+    assert [one._sealed for one in links] == [sealed == "y"] * 6
     _, rollout = job.kind.build_topology(2, 3, [one.prepare() for one in [*job.actors, *job.workers]])
     sources = rollout["source"]
     assert sources == [job.actors[0].prepare()] * 2 + [job.workers[0].prepare()]

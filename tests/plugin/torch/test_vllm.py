@@ -171,8 +171,9 @@ def same(found, weights):
 
 
 @pytest.fixture
-def job(factories):
+def job(factories, request, monkeypatch):
     """A server of two workers, and the engines of trainer ranks 0 and 1."""
+    monkeypatch.setenv("TW_NET_ENCRYPT", getattr(request, "param", "n"))
     server, weights, trainers = Server(factories, 2), initial(), []
     kind = factories[1]._registry["thinwire"]()
     for rank in range(2):
@@ -183,8 +184,11 @@ def job(factories):
         one.shutdown()
 
 
-def test_workers_follow(job):
+@pytest.mark.parametrize("job", ["n", "y"], indirect=True)
+def test_workers_follow(job, request):
     server, weights, trainers = job
+    links = [*trainers[0]._sender._links, *(one._link for one in server.workers)]
+    assert [one._sealed for one in links] == [request.node.callspec.params["job"] == "y"] * 4
     for step in range(1, 4):
         for one in trainers:
             one.send_weights()
@@ -286,8 +290,9 @@ transfer.destroy()
 """
 
 
-def test_trl_with_its_own_client(factories):
-    """In a process of its own, over HTTP."""
+def test_trl_with_its_own_client(factories, monkeypatch):
+    """In a process of its own, over HTTP, and sealed."""
+    monkeypatch.setenv("TW_NET_ENCRYPT", "y")
     if importlib.util.find_spec("trl") is None:
         pytest.skip("trl is not installed")
     behind = Server(factories, 2)

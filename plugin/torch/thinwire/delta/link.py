@@ -1,5 +1,6 @@
-"""A stream's messages over TCP: bytes with their length before them, for who proves a secret that came by
-another way. What is sent is checked, and not encrypted.
+"""A stream's messages over TCP: bytes with their length before them, between two who prove to each other a
+secret that came by another way. With TW_NET_ENCRYPT=y, or sealed=True, what is sent is sealed; both ends must
+have it, or both are refused.
 
     serve(accept(listener, secret), publisher.since)          who trains, for each that follows
     for one in fetch(link, subscriber.version):               who serves, with link = connect(address, secret)
@@ -9,51 +10,106 @@ another way. What is sent is checked, and not encrypted.
 from __future__ import annotations
 
 import contextlib
-import hmac
+import ctypes as C
 import json
-import secrets
 import socket
 import struct
 from collections.abc import Callable, Sequence
 
+from .. import capi, switches
 from .message import Version
 
 _LENGTH = struct.Struct("<Q")
-_NONCE_BYTES = 32
+_HELLO_BYTES, _TAG_BYTES, _PIECE_BYTES = 64, 16, 1 << 18
 _PROOF_SEC = 5.0  # a stranger who says nothing keeps others waiting no longer
 Since = Callable[[Version | None], Sequence[bytes]]  # the messages that lead from a version to the newest
 
 
 class Link:
-    """A connection, for bytes with their length before them. OSError if it breaks, or says nothing for
-    `timeout_sec`."""
+    """A connection, for bytes with their length before them. OSError if it breaks, says nothing for
+    `timeout_sec`, or brings what the other end has not sealed: then no more comes of it."""
 
     def __init__(self, connection: socket.socket, timeout_sec: float):
-        self._connection = connection
+        self._connection, self._end = connection, C.c_void_p()
+        self._sealed = True  # both proofs are, whatever comes after them
+        self._out, self._in = (C.create_string_buffer(_PIECE_BYTES + _TAG_BYTES) for _ in range(2))
         self.keep_time(timeout_sec)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __del__(self) -> None:
+        capi.lib().tw_sealed_destroy(self._end)
 
     def keep_time(self, timeout_sec: float) -> None:
         self._connection.settimeout(timeout_sec)
 
+    def meet(self, secret: str, connects: bool, sealed: bool | None) -> None:
+        """Prove the secret, and have it proven. OSError for a stranger; RuntimeError if the other end has it,
+        and only one of both seals. Either closes the connection."""
+        sealed = switches.is_on("TW_NET_ENCRYPT") if sealed is None else sealed
+        try:
+            if self._prove(secret, connects, sealed) != sealed:
+                ends = "the other end, %s:%d," % self._connection.getpeername()[:2], "this end"
+                raise RuntimeError("%s has TW_NET_ENCRYPT=y (or sealed=True), and %s has not"
+                                   % (ends[::-1] if sealed else ends))
+        except BaseException:
+            self.close()
+            raise
+        self._sealed = sealed
+
+    def _prove(self, secret: str, connects: bool, sealed: bool) -> bool:
+        """Returns whether the other end seals."""
+        hello, library = C.create_string_buffer(_HELLO_BYTES), capi.lib()
+        capi.check(library.tw_sealed_create(secret.encode(), connects, sealed, hello, C.byref(self._end)),
+                   "link")
+        self._connection.sendall(hello)
+        theirs = bytes(self._take(_HELLO_BYTES))
+        if library.tw_sealed_meet(self._end, theirs) < 0:
+            raise ConnectionError("the other end's hello is none")
+        for sends in (connects, not connects):
+            if sends:
+                self._put(b"")
+            else:
+                self._piece(0)
+        return bool(theirs[0])
+
     def send(self, data: bytes) -> None:
-        self._connection.sendall(_LENGTH.pack(len(data)))
-        self._connection.sendall(data)
+        self._put(_LENGTH.pack(len(data)))
+        for at in range(0, len(data), _PIECE_BYTES if self._sealed else max(len(data), 1)):
+            self._put(data[at : at + _PIECE_BYTES] if self._sealed else data)
 
     def receive(self, most: int = 1 << 62) -> bytes:
-        [n] = _LENGTH.unpack(self._take(_LENGTH.size))
+        [n] = _LENGTH.unpack(self._piece(_LENGTH.size))
         if n > most:
             raise ConnectionError("a message of %d bytes, where %d are the most" % (n, most))
-        return self._take(n)
-
-    def _take(self, n: int) -> bytes:
         data = bytearray()
         while len(data) < n:
-            part = self._connection.recv(min(n - len(data), 16 << 20))
+            data += self._piece(min(n - len(data), _PIECE_BYTES))
+        return bytes(data)
+
+    def _put(self, piece: bytes) -> None:
+        if self._sealed:
+            capi.lib().tw_sealed_wrap(self._end, piece, len(piece), self._out)
+        self._connection.sendall(memoryview(self._out)[: len(piece) + _TAG_BYTES] if self._sealed else piece)
+
+    def _piece(self, n: int) -> memoryview:
+        """The next n bytes, in memory that the next call uses again."""
+        if not self._sealed:
+            return self._take(n)
+        piece = self._take(n + _TAG_BYTES)[:n]
+        if capi.lib().tw_sealed_unwrap(self._end, self._in, n, self._in) < 0:
+            self.close()
+            raise ConnectionError("what came is not what the other end has sealed: it was changed, repeated "
+                                  "or left out on the way")
+        return piece
+
+    def _take(self, n: int) -> memoryview:
+        room, got = memoryview(self._in)[:n], 0
+        while got < n:
+            part = self._connection.recv_into(room[got:])
             if not part:
                 raise ConnectionError("the other end has closed")
-            data += part
-        return bytes(data)
+            got += part
+        return room
 
     def close(self) -> None:
         """Whoever waits for it in another thread stops waiting."""
@@ -62,27 +118,23 @@ class Link:
         self._connection.close()
 
 
-def _proof(secret: str, nonce: bytes) -> bytes:
-    return hmac.digest(secret.encode(), nonce, "sha256")
-
-
-def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0) -> Link:
+def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
+           sealed: bool | None = None) -> Link:
     """The next connection that proves the secret; strangers are sent away. The listener has a timeout of its
-    own."""
+    own. sealed: None for what TW_NET_ENCRYPT says; RuntimeError for an end that has it otherwise."""
     while True:
         link = Link(listener.accept()[0], min(_PROOF_SEC, timeout_sec))
-        nonce = secrets.token_bytes(_NONCE_BYTES)
         with contextlib.suppress(OSError):
-            link.send(nonce)
-            if hmac.compare_digest(link.receive(_NONCE_BYTES), _proof(secret, nonce)):
-                link.keep_time(timeout_sec)
-                return link
-        link.close()
+            link.meet(secret, False, sealed)
+            link.keep_time(timeout_sec)
+            return link
 
 
-def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0) -> Link:
+def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0,
+            sealed: bool | None = None) -> Link:
+    """As accept(). ConnectionError for an end that does not prove the secret."""
     link = Link(socket.create_connection(address, timeout_sec), timeout_sec)
-    link.send(_proof(secret, link.receive(_NONCE_BYTES)))
+    link.meet(secret, True, sealed)
     return link
 
 

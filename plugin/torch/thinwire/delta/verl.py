@@ -6,7 +6,7 @@
 Actor rank 0 publishes. Of the rollout workers on a host one is connected to it and hands on what it gets to
 the others, so that a message crosses the network once a host. A worker that is new, or has missed a version,
 is sent all weights. Each end has the weights in host memory once. Workers prove a secret that came by way of
-verl's own channel; what is sent is checked, and not encrypted."""
+verl's own channel; TW_NET_ENCRYPT=y, on all of them, seals what is sent."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 
 The wheel registers both with vLLM. Each worker is sent what it lacks, and keeps the checkpoint's weights in
 host memory; it loads them into its model when all are there and compared. The secret comes by way of vLLM's
-control calls; what is sent is checked, and not encrypted."""
+control calls; TW_NET_ENCRYPT=y, on the trainer and all workers, seals what is sent."""
 
 from __future__ import annotations
 
