@@ -116,8 +116,8 @@ WEIGHTS = {"up": torch.arange(1 << 19, dtype=torch.float32)}  # more than a piec
 
 def test_nobody_reads_what_is_sealed(listener, pool):
     """A message with all weights, some pieces long, passes as it was; what they are is not to be seen."""
-    publisher = delta.Publisher({"a name": torch.frombuffer(bytearray(b"weights!" * 1000), dtype=torch.int64)})
-    message = publisher.since(None)[0] * 100
+    weights = torch.frombuffer(bytearray(b"weights!" * 1000), dtype=torch.int64)
+    message = delta.Publisher({"up": weights}).since(None)[0] * 100
     between = Between(listener)
     for sealed in (False, True):
         with linked(listener, pool, sealed, between.address) as (server, client):

@@ -147,12 +147,13 @@ def test_a_reader_that_is_there_first(url):
 
 def test_after_a_gap_all_weights_are_written(url):
     """The publisher has kept fewer messages than the store lacks."""
-    publisher, store, subscriber = delta.Publisher({"up": torch.ones(50)}, keep=1), Store(url), delta.Subscriber({})
-    for n in range(1, 3):
+    publisher, store = delta.Publisher({"up": torch.ones(50)}, keep=1), Store(url)
+    subscriber = delta.Subscriber({})
+    for n in (1, 3):
         store.put(publisher)
-        assert store.follow(subscriber) == 1 and same(subscriber, {"up": torch.full((50,), 1.0 + 2 * (n - 1))})
-        publisher.publish({"up": torch.full((50,), 2.0 * n)})
-        publisher.publish({"up": torch.full((50,), 2.0 * n + 1)})
+        assert store.follow(subscriber) == 1 and same(subscriber, {"up": torch.full((50,), float(n))})
+        for new in (n + 1, n + 2):
+            publisher.publish({"up": torch.full((50,), float(new))})
     assert names(url) == ["0000000003.all.twd"]
 
 

@@ -238,8 +238,9 @@ print(peak() - before, len(data), 4 * n)
 @pytest.mark.parametrize("sealed", ["n", "y"])
 def test_the_example(sealed):
     pytest.importorskip("transformers")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TW_NET_ENCRYPT": sealed}
     done = subprocess.run([sys.executable, str(ROOT / "trainer.py"), "--steps", "4"], capture_output=True,
-                          text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1", "TW_NET_ENCRYPT": sealed})
+                          text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ["version %d" % n for n in range(1, 6)]

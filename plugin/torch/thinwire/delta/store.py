@@ -4,9 +4,9 @@
     store.put(publisher)                                       who trains, after each publish()
     store.follow(subscriber)                                   who serves, now and then
 
-NUMBER.twd leads to version NUMBER from the one before, NUMBER.all.twd from any. What is not there yet is waited
-for: the next call finds it. OSError for a store that is not to be reached, and DeltaError for a file that is
-spoilt or of another run, name it; after the latter follow(Subscriber({})) takes all weights."""
+NUMBER.twd leads to version NUMBER from the one before, NUMBER.all.twd from any. What is not there yet is
+waited for: the next call finds it. OSError for a store that cannot be reached, and DeltaError for a file that
+is spoilt or of another run, name it; after the latter follow(Subscriber({})) takes all weights."""
 
 from __future__ import annotations
 
