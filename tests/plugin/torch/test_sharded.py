@@ -203,3 +203,11 @@ def test_what_is_no_part_of_a_whole_is_refused():
 
 def test_without_a_job_all_is_sent():
     assert list(delta.shards({"a": torch.ones(2, 3), "empty": torch.ones(0)})) == ["a[0:2,0:3]"]
+
+
+def test_a_head_is_read_once(following, monkeypatch):
+    subscriber, weights, messages, versions = following
+    read, n_read = delta.message.read_head, []
+    monkeypatch.setattr(delta.message, "read_head", lambda take: n_read.append(1) or read(take))
+    subscriber.apply(messages[1])
+    assert same(weights, versions[1]) and len(n_read) == len(messages[1])

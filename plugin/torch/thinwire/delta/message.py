@@ -236,6 +236,22 @@ def taker(message: bytes | memoryview) -> Callable[[int], bytes]:
     return take
 
 
+class Received(typing.NamedTuple):
+    """A message in memory whose head is read."""
+
+    head: Head
+    rest: memoryview
+
+    def chunks(self) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
+        take = taker(self.rest)
+        yield from read_chunks(self.head, take)
+        expect_end(take)
+
+
+def received(data: bytes) -> Received:
+    return Received(read_head(taker(data)), memoryview(data)[FRONT.size + FRONT.unpack_from(data)[1] :])
+
+
 def expect_end(take: Callable[[int], bytes]) -> None:
     """DeltaError if bytes are left."""
     try:

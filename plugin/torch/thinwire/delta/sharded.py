@@ -134,7 +134,8 @@ class ShardsSubscriber:
         """Apply a message of each rank, all of which lead to a version of the same number. DeltaError, before
         anything is written, as Subscriber.apply() has it, and for shards that are not all of these weights;
         it names the rank. After a TornError the versions are None."""
-        heads = [message.read_head(message.taker(one)) for one in messages]
+        received = [message.received(one) for one in messages]
+        heads = [one.head for one in received]
         numbers = [head.versions[1].number if head.versions else None for head in heads]
         for rank, number in enumerate(numbers):
             if number != numbers[0]:

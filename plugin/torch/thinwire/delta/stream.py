@@ -77,11 +77,11 @@ class Subscriber:
         """Apply a message; False if the weights are what it leads to already. DeltaError, before anything is
         written, for another version's message and for one that is spoilt or breaks off. After a TornError
         the version is None: ask for all weights."""
-        return self.ready(data)()
+        return self.ready(message.received(data))()
 
-    def ready(self, data: bytes) -> Callable[[], bool]:
+    def ready(self, received: message.Received) -> Callable[[], bool]:
         """All of apply() but the writing. Returns what writes."""
-        versions = message.read_head(message.taker(data)).versions
+        versions = received.head.versions
         if versions is None:
             raise DeltaError("the message names no versions: it is not a stream's")
         (old, new), have = versions, self.version
@@ -90,7 +90,7 @@ class Subscriber:
         if old is not None and old != have:
             raise DeltaError("the message is for version %s, these weights are %s"
                              % (old, have or "of no version"))
-        make = tensors.checked(self.weights, data, in_place=True, threads=self._threads)
+        make = tensors.checked(self.weights, received, in_place=True, threads=self._threads)
 
         def write() -> bool:
             self.version = None  # until all is done, whatever ends it

@@ -159,40 +159,29 @@ def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place
     the message was not made from, and for a message that is spoilt or breaks off: then `old` is as it was.
     TornError, in place alone: whoever made the message gave it checksums that are right and contents that
     are not, and some of `old` is overwritten."""
-    return checked(old, data, in_place, threads)()
+    return checked(old, message.received(data), in_place, threads)()
 
 
-def checked(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
-            threads: int | None = None) -> Callable[[], typing.Any]:
+def checked(old: torch.Tensor | Mapping[str, torch.Tensor], received: message.Received,
+            in_place: bool = False, threads: int | None = None) -> Callable[[], typing.Any]:
     """All of decode() but the writing. Returns what writes, and then returns the new weights."""
     given = _named(old)
-    (before, hosts), head = _source(given), message.read_head(message.taker(data))
+    (before, hosts), head = _source(given), received.head
     head.check_old(before.specs)
-    _check_all(head, before, data, threads)
+    for _ in message.in_order(lambda *one: chunks.coder().check(*one),
+                              ((*one, before) for one in received.chunks()), threads):
+        pass
 
     def make() -> typing.Any:
         result = _targets(head, before.specs, _alone(head, hosts) if in_place else {})
         try:
-            _decode_all(head, before, data, result, threads)
+            _decode_all(received, before, result, threads)
         except DeltaError as error:
             raise (TornError("%s; some old weights are overwritten" % error) if in_place else error) from None
         found = {name: _back(given, _place(head, name), one, in_place) for name, one in result.items()}
         return found if isinstance(old, Mapping) else found[ALONE]
 
     return make
-
-
-def _each(head: message.Head, data: bytes) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
-    take = message.taker(data)
-    message.read_head(take)
-    yield from message.read_chunks(head, take)
-    message.expect_end(take)
-
-
-def _check_all(head: message.Head, old: Source, data: bytes, threads: int | None) -> None:
-    work = ((chunk, written, old) for chunk, written in _each(head, data))
-    for _ in message.in_order(lambda *one: chunks.coder().check(*one), work, threads):
-        pass
 
 
 def _place(head: message.Head, name: str) -> str | None:
@@ -228,12 +217,12 @@ def _targets(head: message.Head, specs: Mapping[str, Spec],
     return found
 
 
-def _decode_all(head: message.Head, old: Source, data: bytes, new: Mapping[str, torch.Tensor],
+def _decode_all(received: message.Received, old: Source, new: Mapping[str, torch.Tensor],
                 threads: int | None) -> None:
     def place(run: chunks.Run) -> int:
         return new[run.name].data_ptr() + run.first * run.spec.itemsize
 
-    work = ((chunk, written, old, place) for chunk, written in _each(head, data))
+    work = ((*one, old, place) for one in received.chunks())
     for _ in message.in_order(lambda *one: chunks.coder().decode(*one), work, threads):
         pass
 
