@@ -205,6 +205,82 @@ def test_without_a_job_all_is_sent():
     assert list(delta.shards({"a": torch.ones(2, 3), "empty": torch.ones(0)})) == ["a[0:2,0:3]"]
 
 
+# What two ranks train, by FSDP2, and what two serve by tensor parallelism, as vLLM's layers have it.
+HIDDEN, Q, KV, UP = 12, 16, 4, 20
+FUSED = {"qkv_proj": {"q_proj": Q, "k_proj": KV, "v_proj": KV},
+         "gate_up_proj": {"gate_proj": UP, "up_proj": UP}}
+
+
+class Trained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn, self.mlp, self.norm = nn.Module(), nn.Module(), nn.LayerNorm(HIDDEN)
+        for name, rows in FUSED["qkv_proj"].items():
+            setattr(self.attn, name, nn.Linear(HIDDEN, rows))
+        self.attn.o_proj = nn.Linear(Q, HIDDEN, bias=False)
+        for name, rows in FUSED["gate_up_proj"].items():
+            setattr(self.mlp, name, nn.Linear(HIDDEN, rows, bias=False))
+
+
+def for_a_server():
+    torch.manual_seed(0)
+    made = Trained().bfloat16()
+    fully_shard(made)
+    return made
+
+
+def served(rank, whole):
+    """What a rank of tensor parallelism computes with: its heads' rows of q, k and v, one after the other, and
+    so on."""
+    def half(one, dim):
+        n = one.shape[dim] // 2
+        return one.narrow(dim, rank * n, n)
+
+    found = {name: half(one, 1).contiguous() if "o_proj" in name else one
+             for name, one in whole.items() if "o_proj" in name or "norm" in name}
+    for fused, parts in FUSED.items():
+        first, *_ = parts
+        for name in [name for name in whole if first in name]:
+            found[name.replace(first, fused)] = torch.cat(
+                [half(whole[name.replace(first, part)], 0) for part in parts])
+    return found
+
+
+def serve_fused(rank, messages, versions):
+    mesh, mine = init_device_mesh("cpu", (2,)), {name: torch.zeros_like(one)
+                                                 for name, one in served(rank, versions[0]).items()}
+    weights = {name: DTensor.from_local(one, mesh, [Shard(int("o_proj" in name))]) if "proj" in name else one
+               for name, one in mine.items()}
+    assert "attn.qkv_proj.bias" in weights and weights["mlp.gate_up_proj.weight"].shape == (2 * UP, HIDDEN)
+    subscriber = delta.ShardsSubscriber(delta.unfused(weights, FUSED))
+    for one, version in zip(messages, versions):
+        subscriber.apply(one)
+        assert same(mine, served(rank, version))
+    return True
+
+
+def test_a_server_whose_tensors_are_fused():
+    """q, k and v, and gate and up, in one tensor each, of which a rank has its heads' rows of each."""
+    messages, versions = by_version(run(2, lambda rank: trained(for_a_server, rank)))
+    assert run(2, lambda rank: serve_fused(rank, messages, versions)) == [True] * 2
+
+
+def test_one_that_has_all_of_a_fused_tensor():
+    parts = {"q_proj": torch.randn(6, 4), "k_proj": torch.randn(2, 4), "v_proj": torch.randn(2, 4)}
+    publisher = delta.Publisher({"a.%s.weight" % name: one for name, one in parts.items()})
+    fused = torch.zeros(10, 4)
+    rows = {name: one.shape[0] for name, one in parts.items()}
+    subscriber = delta.Subscriber(delta.unfused({"a.qkv.weight": fused}, {"qkv": rows}))
+    subscriber.apply(publisher.since(None)[0])
+    assert bits(fused) == bits(torch.cat(list(parts.values())))
+
+
+def test_rows_that_are_no_parts_are_refused():
+    for rows in ({"q": 3, "k": 2}, {"q": 7}):
+        with pytest.raises(TypeError, match=r"^a\.qkv\.weight: its 6 rows on 1 ranks are not parts of"):
+            delta.unfused({"a.qkv.weight": torch.ones(6, 2)}, {"qkv": rows})
+
+
 def test_a_head_is_read_once(following, monkeypatch):
     subscriber, weights, messages, versions = following
     read, n_read = delta.message.read_head, []

@@ -14,14 +14,15 @@ are a DeltaError that names the tensor. Messages have no more than the weights' 
 M elements, 13 for each run of tensors of a type, and a list of names. docs/delta-format.md has every byte.
 
 For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted; shards()
-and ShardsSubscriber are for weights that ranks have shards of."""
+and ShardsSubscriber are for weights that ranks have shards of; unfused() for servers that have q, k and v in
+one tensor."""
 
 from .files import Summary, diff, patch
 from .message import Progress, Version
-from .sharded import ShardsSubscriber, shards
+from .sharded import ShardsSubscriber, shards, unfused
 from .sources import DeltaError, TornError
 from .stream import Publisher, Subscriber
 from .tensors import decode, encode
 
 __all__ = ["DeltaError", "Progress", "Publisher", "ShardsSubscriber", "Subscriber", "Summary", "TornError",
-           "Version", "decode", "diff", "encode", "patch", "shards"]
+           "Version", "decode", "diff", "encode", "patch", "shards", "unfused"]

@@ -87,6 +87,39 @@ def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
     return plain + strided[::-1]
 
 
+def unfused(weights: Mapping[str, torch.Tensor], fused: Mapping[str, Mapping[str, int]]
+            ) -> dict[str, torch.Tensor]:
+    """A server's weights by the names of who trains them, in the same memory, for Subscriber or
+    ShardsSubscriber. fused: {"qkv_proj": {"q_proj": 4096, "k_proj": 1024, "v_proj": 1024}}, the parts of what
+    is called so anywhere in a name, in order, with their rows on all ranks together. Of a DTensor whose rows
+    are sharded each rank has its rows of each part. TypeError for other numbers of rows."""
+    found = {}
+    for name, one in weights.items():
+        words = name.split(".")
+        at = next((i for i, word in enumerate(words) if word in fused), None)
+        if at is None:
+            found[name] = one
+            continue
+        parts = fused[words[at]]
+        for part, view in zip(parts, _split(name, one.detach(), list(parts.values()))):
+            found[".".join((*words[:at], part, *words[at + 1 :]))] = view
+    return found
+
+
+def _split(name: str, tensor: typing.Any, rows: list[int]) -> typing.Sequence[torch.Tensor]:
+    is_sharded = type(tensor).__name__ == "DTensor"
+    n_ranks = math.prod(tensor.device_mesh.size(i) for i, one in enumerate(tensor.placements)
+                        if one.is_shard(0)) if is_sharded else 1
+    if sum(rows) != tensor.shape[0] or any(n % n_ranks for n in rows):
+        raise TypeError("%s: its %d rows on %d ranks are not parts of %s" % (
+            name, tensor.shape[0], n_ranks, rows))
+    if not is_sharded:
+        return tensor.split(rows)
+    return [tensor.from_local(one, tensor.device_mesh, tensor.placements, run_check=False,
+                              shape=(n, *tensor.shape[1:]), stride=tensor.stride())
+            for n, one in zip(rows, tensor.to_local().split([n // n_ranks for n in rows]))]
+
+
 def _part(name: str) -> tuple[str, Box]:
     """Read a shard's name."""
     found = _NAME.fullmatch(name)
@@ -145,9 +178,9 @@ class ShardsSubscriber:
         if [set(head.specs) for head in heads] != [set(one.weights) for one in ranks]:
             ranks, copies = self._lay_out(heads)
         writes = []
-        for rank, (one, data) in enumerate(zip(ranks, messages)):
+        for rank, (one, theirs) in enumerate(zip(ranks, received)):
             try:
-                writes.append(one.ready(data))
+                writes.append(one.ready(theirs))
             except DeltaError as error:
                 raise DeltaError("rank %d: %s" % (rank, error)) from None
         self._ranks, self._copies = ranks, copies
