@@ -6,7 +6,10 @@ follows its largest element; a message has the change of some steps. Beside it: 
 value for each element that has changed; old XOR new under zstd; gaps between the positions under zstd,
 their bytes apart, with the values, or with changes in units of the last place (ulps); and a copy of the
 weights in memory. GB/s are those of the weights. Of blocks with scales of their own (mxfp8: e4m3 under
-powers of two; fp8_128: e4m3 under fp32; nvfp4: e2m1, two to a byte, under e4m3) there are bits a weight."""
+powers of two; fp8_128: e4m3 under fp32; nvfp4: e2m1, two to a byte, under e4m3) there are bits a weight.
+
+With --pair OLD NEW, safetensors files of a model and of its fine-tune, a message is what diff writes, and
+alone is one that needs no OLD; both beside zstd of NEW, and of the two's XOR."""
 
 import argparse
 import ctypes
@@ -43,6 +46,7 @@ def parse_args():
     parser.add_argument("--rounds", type=int, default=5, help="of times; the median counts (5)")
     parser.add_argument("--threads", type=int, help="of encode and decode (one a core)")
     parser.add_argument("--dtype", choices=DTYPES + tuple(BLOCKS), default="bfloat16")
+    parser.add_argument("--pair", nargs=2, metavar=("OLD", "NEW"), help="checkpoints, not weights made up")
     parser.add_argument("--json", help="append a JSON line for each rate to this file")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -210,6 +214,23 @@ def measure_blocks(torch, delta, masters, rate, steps, args):
     return row | {"thinwire_bytes": len(message), "bits": 8 * len(message) / row["elems"], "ok": ok}
 
 
+def measure_pair(torch, delta, args):
+    """Bytes of a fine-tune as a difference of its base."""
+    from safetensors.torch import load_file
+
+    old, new = map(load_file, args.pair)
+    with tempfile.TemporaryDirectory() as folder:
+        found = delta.diff(*args.pair, os.path.join(folder, "change.twd"), args.threads, verify=True)
+    before, after = (torch.cat([one[name].view(-1).view(torch.uint8) for name in new]) for one in (old, new))
+    zstd, (first, second) = Zstd(), map(os.path.basename, args.pair)
+    row = {"old": first, "new": second, "weights_bytes": found.weights_bytes,
+           "thinwire_bytes": found.message_bytes,
+           "alone_bytes": len(delta.encode({}, new, args.threads)), "zstd_bytes": zstd.bytes_of(after),
+           "xor_bytes": zstd.bytes_of(before ^ after), "elems": sum(one.numel() for one in new.values())}
+    print(", ".join("%s %s" % one for one in row.items()))
+    return row | {"ok": found.message_bytes <= found.weights_bytes}
+
+
 def show_blocks(row):
     print("%-8g %5d  codes: %6.3f %% changed, %6.4f bits; scales: %7.3f %%, %6.4f bits  %s" % (
         row["rate"], row["steps"], 100 * row["codes_changed"], row["codes_bits"],
@@ -227,15 +248,8 @@ def show(row):
         + "  " + ("yes" if row["ok"] else "NO"), flush=True)
 
 
-def main():
-    args = parse_args()
-    if not args.here:
-        return run_in_torch()
-    import torch
-    from thinwire import delta
-
-    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
-    masters, ok = Masters(torch, args.elems), True
+def rows(torch, delta, args):
+    masters = Masters(torch, args.elems)
     print("# %d weights in %s" % (masters.weights.numel(), args.dtype))
     if args.dtype not in BLOCKS:
         print("# GB/s of weights; ok: no larger than plain and, where 1 to 3 % have changed, no more than a "
@@ -246,10 +260,23 @@ def main():
         for steps in map(int, args.steps.split(",")):
             row = one(torch, delta, masters, rate, steps, args)
             show(row)
-            ok = ok and row["ok"]
-            if args.json:
-                with open(args.json, "a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+            yield row
+
+
+def main():
+    args = parse_args()
+    if not args.here:
+        return run_in_torch()
+    import torch
+    from thinwire import delta
+
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    ok = True
+    for row in [measure_pair(torch, delta, args)] if args.pair else rows(torch, delta, args):
+        ok = ok and row["ok"]
+        if args.json:
+            with open(args.json, "a", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
     return 0 if ok else 1
 
 
