@@ -14,7 +14,7 @@ SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F
          "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F4": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8,
          "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
 TYPE_NUMBERS = {"F32": 0, "BF16": 1, "F16": 2}
-PLAIN, DELTA, LOSSLESS, HALVES, DELTA8 = range(5)
+PLAIN, DELTA, LOSSLESS, HALVES, DELTA8, NIBBLES = range(6)
 START, SUM, ESCAPE, BLOCK = 0x10000, 1024, 31, 65536
 RAW, TAILS_CODED = 0xFFFFFFFF, 0xFFFFFFFE
 WIDTHS = 0x52, 0x43, 0x39, 0x32
@@ -525,6 +525,16 @@ def bytes_of(words):
     return struct.pack("<%dH" % len(words), *words)
 
 
+def spread(four):
+    return (four & 8) << 4 | four & 7
+
+
+def packed(numbers):
+    expect(not any(one & 0x78 for one in numbers), "a number of more than 4 bits")
+    four = [one >> 4 | one & 7 for one in numbers]
+    return bytes(low | high << 4 for low, high in zip(four[0::2], four[1::2]))
+
+
 def decode_payload(form, payload, runs, old):
     """The runs' new values, one after the other."""
     dtype, n = runs[0].dtype, sum(run.n for run in runs)
@@ -538,6 +548,9 @@ def decode_payload(form, payload, runs, old):
         expect(SIZES[dtype] == 1, "a delta of another type")
         return decode_delta8(payload, old or bytes(n))
     expect(runs[0].base is not None, "a delta without old values")
+    if form == NIBBLES:
+        expect(dtype == "F4", "a delta of another type")
+        return packed(decode_delta8(payload, bytes(spread(four) for one in old for four in (one & 15, one >> 4))))
     if form == DELTA:
         expect(SIZES[dtype] == 2, "a delta of another type")
         return bytes_of(decode_delta(payload, words_of(old)))

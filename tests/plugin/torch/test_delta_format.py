@@ -12,7 +12,7 @@ import pytest
 import torch
 import write_vectors
 from thinwire import capi, delta
-from thinwire.delta import chunks, message, tensors
+from thinwire.delta import chunks, message, sources, tensors
 from xxh3 import xxh3
 
 FOLDER = pathlib.Path(__file__).parent / "vectors"
@@ -22,6 +22,11 @@ TYPES = {short: dtype for dtype, short in tensors._dtypes().items()}
 
 def raw(tensor):
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def shape_of(dtype, shape):
+    """torch's, which counts pairs of numbers."""
+    return tensors._shape(sources.Spec(dtype, tuple(shape)))
 
 
 def forms(data):
@@ -45,7 +50,7 @@ def read_both(old, new):
     data, before = delta.encode(old, new), {name: raw(one) for name, one in old.items()}
     for name, (dtype, shape, values) in format_reader.read(data, before).items():
         one = new[name]
-        assert (TYPES[dtype], shape, values) == (one.dtype, tuple(one.shape), raw(one)), name
+        assert (TYPES[dtype], shape_of(dtype, shape), values) == (one.dtype, tuple(one.shape), raw(one)), name
     for name, one in delta.decode(old, data).items():
         assert raw(one) == raw(new[name])
     return forms(data)
@@ -89,6 +94,16 @@ def test_both_readers_read_bytes():
     assert {(form, inside) for form, _, inside in seen} >= {(0, None), (4, 0xD5), (4, 1)}
 
 
+def test_both_readers_read_pairs_of_numbers():
+    """By bytes where few have changed, by numbers where many have; in one chunk with others that have not."""
+    old = {"a": write_vectors.fours(), "b": write_vectors.fours(5), "c": write_vectors.fours(9)}
+    seen = []
+    for every in (2000, 7):
+        seen += [form for form, _, _ in read_both(old, old | {"a": write_vectors.fours(every)})]
+        seen += [form for form, _, _ in read_both(old, {name: write_vectors.fours(every) for name in old})]
+    assert set(seen[:1]) == {4} and set(seen[2:]) == {5}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_both_readers_read_random_weights(seed):
     generator = random.Random(seed)
@@ -122,8 +137,8 @@ def old_of(base):
 
 
 def as_tensors(found):
-    return {name: torch.frombuffer(bytearray(values), dtype=TYPES[dtype]).reshape(shape) if values
-            else torch.empty(shape, dtype=TYPES[dtype]) for name, (dtype, shape, values) in found.items()}
+    return {name: torch.frombuffer(bytearray(values), dtype=TYPES[dtype]).reshape(shape_of(dtype, shape))
+            if values else torch.empty(shape, dtype=TYPES[dtype]) for name, (dtype, shape, values) in found.items()}
 
 
 def body_of(data):

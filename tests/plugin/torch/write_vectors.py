@@ -64,6 +64,14 @@ def many_after():
     return new | {"added": noise(40, seed=4)}
 
 
+def fours(every=None):
+    """Pairs of numbers of 4 bits, of which small ones are many; of so many one is another."""
+    numbers = torch.tensor(random.Random(1).choices(range(16), [40, 20, 10, 5, 3, 2, 1, 1] * 2, k=8000))
+    if every:
+        numbers[::every] ^= 1
+    return (numbers[::2] | numbers[1::2] << 4).to(torch.uint8).view(torch.float4_e2m1fn_x2)
+
+
 def any_bits():
     return torch.frombuffer(bytearray(random.Random(0).randbytes(2400)), dtype=torch.bfloat16)
 
@@ -87,6 +95,8 @@ def vectors():
     eight = noise(64, 70, size=1).to(torch.float8_e4m3fn)
     yield "fp8-new", None, {"w": eight}, None, None
     yield "fp8-delta", "fp8-new", {"w": scaled(eight, 0.03)}, None, None
+    yield "fp4-new", None, {"w": fours()}, None, None
+    yield "fp4-nibbles", "fp4-new", {"w": fours(7)}, None, None
     yield "int64-plain", None, {"ids": torch.arange(7) ** 9}, None, None
     yield "many-new", None, many(), 700, None
     yield "many-delta", "many-new", many_after(), 700, None

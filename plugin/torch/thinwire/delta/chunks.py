@@ -7,7 +7,7 @@ A chunk has runs of tensors of one type, all with old values or all without. It 
 little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless
 codec, without old values; HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower
 16 bits as they are; DELTA8 the library's lossless delta of 8 bits,
-with or without old values."""
+with or without old values; NIBBLES the same of F4's numbers, each a byte of its sign and magnitude."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .. import capi
 from .sources import DeltaError, Scratch, Source, Spec
 
 ELEMS = 1 << 21
-PLAIN, DELTA, LOSSLESS, HALVES, DELTA8 = range(5)
+PLAIN, DELTA, LOSSLESS, HALVES, DELTA8, NIBBLES = range(6)
 HEAD = struct.Struct("<BIQ")
 RUN = struct.Struct("<BQQ")
 LENGTH = struct.Struct("<I")
@@ -130,6 +130,9 @@ class Coder:
         elif spec.itemsize == 1:
             found = DELTA8, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded],
                                                "8")
+        if spec.dtype == "F4" and loaded[0].old:
+            other = self._encode_nibbles(loaded)
+            found = (NIBBLES, other) if len(other) < len(found[1]) else found
         if spec.code is not None and not 0 < len(found[1]) < DEAR * plain:
             other = self._encode_lossless(spec.code, loaded)
             found = (LOSSLESS, other) if not found[1] or len(other) < len(found[1]) else found
@@ -169,6 +172,11 @@ class Coder:
             low[place].copy_(_words(values.new, values.run.n)[0::2])
         message = self._encode_delta([(old.data_ptr(), new.data_ptr(), n)])
         return LENGTH.pack(len(message)) + message + C.string_at(low.data_ptr(), 2 * n)
+
+    def _encode_nibbles(self, loaded: list[_Values]) -> bytes:
+        old = _nibbles([(values.old, values.run.n) for values in loaded])
+        new = _nibbles([(values.new, values.run.n) for values in loaded])
+        return self._encode_delta([(old.data_ptr(), new.data_ptr(), old.numel())], "8")
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
         """Returns the addresses of the runs' old values. DeltaError if the chunk is spoilt, or was not made
@@ -228,6 +236,9 @@ class Coder:
         elif written.form == HALVES:
             _expect(bool(loaded[0].old) and loaded[0].run.spec.code == capi.FP32, name)
             self._decode_halves(loaded, payload)
+        elif written.form == NIBBLES:
+            _expect(bool(loaded[0].old) and loaded[0].run.spec.dtype == "F4", name)
+            self._decode_nibbles(loaded, payload, name)
         else:
             raise DeltaError("%s: in form %d, which this thinwire does not know: a newer one has written it"
                              % (name, written.form))
@@ -261,6 +272,26 @@ class Coder:
             words = _words(values.new, values.run.n)
             words[1::2].copy_(new[place])
             words[0::2].copy_(low[place])
+
+    def _decode_nibbles(self, loaded: list[_Values], payload: bytes, name: str) -> None:
+        old = _nibbles([(values.old, values.run.n) for values in loaded])
+        new = old.new_empty(len(old))
+        self._decode_delta([(old.data_ptr(), new.data_ptr(), len(old))], payload, name, "8")
+        _expect(not (new & 0x78).any(), name)
+        four = new >> 4 | new & 7
+        packed = four[0::2] | four[1::2] << 4
+        for values, place in _places(loaded):
+            C.memmove(values.new, packed[place].data_ptr(), values.run.n)
+
+
+def _nibbles(places: list[tuple[int, int]]) -> typing.Any:
+    """Each of these pairs' numbers as a byte, the lower four bits' first: bit 3 becomes bit 7."""
+    import torch
+
+    packed = torch.cat([torch.frombuffer((C.c_uint8 * n).from_address(address), dtype=torch.uint8)
+                        for address, n in places])
+    both = torch.stack((packed & 15, packed >> 4), 1).view(-1)
+    return (both & 8) << 4 | both & 7
 
 
 def _decoded(status: int, name: str) -> None:
