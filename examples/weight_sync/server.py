@@ -6,7 +6,7 @@ import sys
 import torch
 import wire
 from thinwire import delta
-from thinwire.delta.link import connect, fetch
+from thinwire.delta.link import connect, follow
 
 
 def main(port):
@@ -16,11 +16,9 @@ def main(port):
     link = connect(("127.0.0.1", port), sys.stdin.readline().strip())
     while True:
         try:
-            messages = fetch(link, subscriber.version)
+            follow(link, subscriber)
         except ConnectionError:  # the trainer has ended
             return
-        for one in messages:
-            subscriber.apply(one)
         link.send(wire.logits(model))
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 from thinwire import delta
-from thinwire.delta.link import accept, connect, fetch, serve
+from thinwire.delta.link import accept, connect, fetch, follow, serve
 
 
 @pytest.fixture
@@ -55,11 +55,8 @@ def test_a_subscriber_follows(listener, pool):
     link = connect(listener.getsockname(), "secret", 30.0)
     for step, n in enumerate((1, 2, 0)):
         served = pool.submit(serve, accepted.result(30), publisher.since)
-        messages = fetch(link, subscriber.version)
+        assert len(follow(link, subscriber)) == n
         served.result(30)
-        assert len(messages) == n
-        for one in messages:
-            subscriber.apply(one)
         assert torch.equal(subscriber.weights["up"], weights["up"])
         assert subscriber.version == publisher.version
         if step == 0:
@@ -152,8 +149,7 @@ def test_what_is_changed_on_the_way_changes_no_weights(listener, pool, what):
     with linked(listener, pool, True, between.address) as (server, client):
         served = pool.submit(serve, server, publisher.since)
         with pytest.raises(ConnectionError, match="changed, repeated or left out on the way"):
-            for one in fetch(client, subscriber.version):
-                subscriber.apply(one)
+            follow(client, subscriber)
         assert subscriber.weights == {} and subscriber.version is None
         with pytest.raises(OSError):  # no more comes of it
             client.receive()
@@ -161,7 +157,7 @@ def test_what_is_changed_on_the_way_changes_no_weights(listener, pool, what):
             served.result(30)
     with linked(listener, pool, True) as (server, client):
         served = pool.submit(serve, server, publisher.since)
-        subscriber.apply(fetch(client, None)[0])
+        follow(client, subscriber)
         served.result(30)
     assert torch.equal(subscriber.weights["up"], WEIGHTS["up"])
 

@@ -3,8 +3,7 @@ secret that came by another way. With TW_NET_ENCRYPT=y, or sealed=True, what is 
 have it, or both are refused.
 
     serve(accept(listener, secret), publisher.since)          who trains, for each that follows
-    for one in fetch(link, subscriber.version):               who serves, with link = connect(address, secret)
-        subscriber.apply(one)
+    follow(connect(address, secret), subscriber)              who serves
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from collections.abc import Callable, Sequence
 
 from .. import capi, switches
 from .message import Version
+from .sources import DeltaError
+from .stream import Subscriber
 
 _LENGTH = struct.Struct("<Q")
 _HELLO_BYTES, _TAG_BYTES, _PIECE_BYTES = 64, 16, 1 << 18
@@ -152,3 +153,15 @@ def fetch(link: Link, have: Version | None) -> list[bytes]:
     """The messages that lead from this version, or None, to the newest."""
     link.send(json.dumps(have).encode())
     return [link.receive() for _ in range(json.loads(link.receive(64)))]
+
+
+def follow(link: Link, subscriber: Subscriber) -> list[bytes]:
+    """fetch() what it lacks, and apply it. After a DeltaError it lacks all."""
+    messages = fetch(link, subscriber.version)
+    try:
+        for one in messages:
+            subscriber.apply(one)
+    except DeltaError:
+        subscriber.version = None
+        raise
+    return messages

@@ -22,10 +22,9 @@ import torch
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 from verl.workers.rollout.utils import ensure_async_iterator
 
-from .link import Link, accept, connect, fetch, serve
+from .link import Link, accept, connect, follow, serve
 from .message import Version
 from .sender import check_read
-from .sources import DeltaError
 from .stream import Publisher, Subscriber, whole
 
 check_read("verl")
@@ -139,14 +138,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
         with self._transfer():
             assert self._source is not None, "init_process_group() comes first"
             base = self._subscriber.version
-            messages = fetch(self._source, base)
-            try:
-                for one in messages:
-                    self._subscriber.apply(one)
-            except DeltaError:
-                self._subscriber = Subscriber({})  # the next time all weights are asked for
-                raise
-
+            messages = follow(self._source, self._subscriber)
             newest = self._subscriber.version
             assert newest is not None, "a publisher has one"
 

@@ -26,9 +26,8 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from .link import Link, connect, fetch
+from .link import Link, connect, follow
 from .sender import Sender, check_read
-from .sources import DeltaError
 from .stream import Subscriber
 
 check_read("vllm")
@@ -71,12 +70,7 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self._link is None:
             raise RuntimeError("init_transfer_engine() comes first")
-        try:
-            for one in fetch(self._link, self._subscriber.version):
-                self._subscriber.apply(one)
-        except DeltaError:
-            self._subscriber = Subscriber({})  # the next time all weights are asked for
-            raise
+        follow(self._link, self._subscriber)
         initialize_layerwise_reload(self.model)
         with disable_mtp_completeness_check():
             weights = self._subscriber.weights
