@@ -550,7 +550,8 @@ def decode_payload(form, payload, runs, old):
     expect(runs[0].base is not None, "a delta without old values")
     if form == NIBBLES:
         expect(dtype == "F4", "a delta of another type")
-        return packed(decode_delta8(payload, bytes(spread(four) for one in old for four in (one & 15, one >> 4))))
+        before = bytes(spread(four) for one in old for four in (one & 15, one >> 4))
+        return packed(decode_delta8(payload, before))
     if form == DELTA:
         expect(SIZES[dtype] == 2, "a delta of another type")
         return bytes_of(decode_delta(payload, words_of(old)))

@@ -138,7 +138,8 @@ def old_of(base):
 
 def as_tensors(found):
     return {name: torch.frombuffer(bytearray(values), dtype=TYPES[dtype]).reshape(shape_of(dtype, shape))
-            if values else torch.empty(shape, dtype=TYPES[dtype]) for name, (dtype, shape, values) in found.items()}
+            if values else torch.empty(shape, dtype=TYPES[dtype])
+            for name, (dtype, shape, values) in found.items()}
 
 
 def body_of(data):

@@ -230,8 +230,8 @@ def for_a_server():
 
 
 def served(rank, whole):
-    """What a rank of tensor parallelism computes with: its heads' rows of q, k and v, one after the other, and
-    so on."""
+    """What a rank of tensor parallelism computes with: its heads' rows of q, k and v, one after the other,
+    and so on."""
     def half(one, dim):
         n = one.shape[dim] // 2
         return one.narrow(dim, rank * n, n)

@@ -1,13 +1,5 @@
-"""Chunks of a message of changed weights: cut from tensors, coded, read back.
-
-A chunk has runs of tensors of one type, all with old values or all without. It is written as
-    u8 form, u32 bytes of the payload, u64 checksum of the form and of what follows;
-    for each run u8 1 if nothing has changed, u64 checksum of the old values or 0, u64 of the new ones;
-    the payload, of the runs that have changed
-little-endian. Forms: PLAIN new values as they are; DELTA the library's lossless delta; LOSSLESS its lossless
-codec, without old values; HALVES for fp32: u32 bytes, a lossless delta of the upper 16 bits, then the lower
-16 bits as they are; DELTA8 the library's lossless delta of 8 bits,
-with or without old values; NIBBLES the same of F4's numbers, each a byte of its sign and magnitude."""
+"""Chunks of a message of changed weights: cut from tensors, coded, read back. docs/delta-format.md has their
+bytes and forms."""
 
 from __future__ import annotations
 
@@ -124,12 +116,11 @@ class Coder:
         spec, plain = loaded[0].run.spec, sum(values.run.n_bytes for values in loaded)
         found = PLAIN, b""
         if loaded[0].old and spec.code in (capi.BF16, capi.FP16):
-            found = DELTA, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded])
+            found = DELTA, self._encode_delta(_triples(loaded))
         elif loaded[0].old and spec.code == capi.FP32:
             found = HALVES, self._encode_halves(loaded)
         elif spec.itemsize == 1:
-            found = DELTA8, self._encode_delta([(values.old, values.new, values.run.n) for values in loaded],
-                                               "8")
+            found = DELTA8, self._encode_delta(_triples(loaded), "8")
         if spec.dtype == "F4" and loaded[0].old:
             other = self._encode_nibbles(loaded)
             found = (NIBBLES, other) if len(other) < len(found[1]) else found
@@ -174,8 +165,7 @@ class Coder:
         return LENGTH.pack(len(message)) + message + C.string_at(low.data_ptr(), 2 * n)
 
     def _encode_nibbles(self, loaded: list[_Values]) -> bytes:
-        old = _nibbles([(values.old, values.run.n) for values in loaded])
-        new = _nibbles([(values.new, values.run.n) for values in loaded])
+        old, new = (_nibbles(loaded, which) for which in ("old", "new"))
         return self._encode_delta([(old.data_ptr(), new.data_ptr(), old.numel())], "8")
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
@@ -220,16 +210,14 @@ class Coder:
         payload, name = written.payload, loaded[0].run.name
         if written.form == PLAIN:
             _expect(len(payload) == sum(values.run.n_bytes for values in loaded), name)
-            offset = 0
-            for values in loaded:
-                C.memmove(values.new, payload[offset : offset + values.run.n_bytes], values.run.n_bytes)
-                offset += values.run.n_bytes
+            for values, place in _places(loaded):
+                at, n_bytes = place.start * values.run.spec.itemsize, values.run.n_bytes
+                C.memmove(values.new, payload[at : at + n_bytes], n_bytes)
         elif written.form in (DELTA, DELTA8):
             width = "8" if written.form == DELTA8 else ""
             _expect(loaded[0].run.spec.itemsize == 1 if width
                     else bool(loaded[0].old) and loaded[0].run.spec.itemsize == 2, name)
-            self._decode_delta([(values.old, values.new, values.run.n) for values in loaded], payload, name,
-                               width)
+            self._decode_delta(_triples(loaded), payload, name, width)
         elif written.form == LOSSLESS:
             _expect(loaded[0].run.spec.code is not None, name)
             self._decode_lossless(loaded, payload)
@@ -274,7 +262,7 @@ class Coder:
             words[0::2].copy_(low[place])
 
     def _decode_nibbles(self, loaded: list[_Values], payload: bytes, name: str) -> None:
-        old = _nibbles([(values.old, values.run.n) for values in loaded])
+        old = _nibbles(loaded, "old")
         new = old.new_empty(len(old))
         self._decode_delta([(old.data_ptr(), new.data_ptr(), len(old))], payload, name, "8")
         _expect(not (new & 0x78).any(), name)
@@ -284,12 +272,16 @@ class Coder:
             C.memmove(values.new, packed[place].data_ptr(), values.run.n)
 
 
-def _nibbles(places: list[tuple[int, int]]) -> typing.Any:
+def _triples(loaded: list[_Values]) -> list[tuple[int, int, int]]:
+    return [(values.old, values.new, values.run.n) for values in loaded]
+
+
+def _nibbles(loaded: list[_Values], which: str) -> typing.Any:
     """Each of these pairs' numbers as a byte, the lower four bits' first: bit 3 becomes bit 7."""
     import torch
 
-    packed = torch.cat([torch.frombuffer((C.c_uint8 * n).from_address(address), dtype=torch.uint8)
-                        for address, n in places])
+    packed = torch.cat([torch.frombuffer((C.c_uint8 * one.run.n).from_address(getattr(one, which)),
+                                         dtype=torch.uint8) for one in loaded])
     both = torch.stack((packed & 15, packed >> 4), 1).view(-1)
     return (both & 8) << 4 | both & 7
 

@@ -23,6 +23,12 @@ class Summary(typing.NamedTuple):
     removed: int
 
 
+def _summary(n_bytes: int, head: message.Head) -> Summary:
+    renamed = sum(base is not None for base in head.bases.values())
+    added = len(head.bases) - renamed
+    return Summary(n_bytes, head.n_bytes, len(head.specs), added, renamed, len(head.removed))
+
+
 def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str],
          threads: int | None = None, progress: Progress | None = None, verify: bool = False) -> Summary:
     """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or
@@ -42,8 +48,7 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
     finally:
         before.close()
         after.close()
-    renamed = sum(base is not None for base in bases.values())
-    return Summary(n_bytes, head.n_bytes, len(head.specs), len(bases) - renamed, renamed, len(removed))
+    return _summary(n_bytes, head)
 
 
 class _complete:
@@ -120,9 +125,7 @@ def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str 
             n_bytes = handle.tell()
     finally:
         before.close()
-    renamed = sum(base is not None for base in head.bases.values())
-    return Summary(n_bytes, head.n_bytes, len(head.specs), len(head.bases) - renamed, renamed,
-                   len(head.removed))
+    return _summary(n_bytes, head)
 
 
 def _read(handle: typing.BinaryIO, n: int) -> bytes:

@@ -1,13 +1,5 @@
 """A message of changed weights: which tensors there are and what they were, then chunks. A file of one has
-the same bytes.
-
-    8 bytes MAGIC, u64 bytes of the head, u64 checksum of the head, the head, chunks (chunks.py)
-
-The head is JSON, deflated: "files": [[name, safetensors header]] as they will be, one without a name for a
-single file; "bases": {new name: old name, or null for a tensor without old values}, where it is not the same
-name; "removed": old names that are no more; "index": [name, text] of a sharded checkpoint, or null;
-"chunk_elems"; in a stream "versions": [the old weights' or null, the new ones']. docs/delta-format.md has
-every byte. Nothing here loads torch."""
+the same bytes, of which docs/delta-format.md has every one. Nothing here loads torch."""
 
 from __future__ import annotations
 
