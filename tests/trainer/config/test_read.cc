@@ -173,6 +173,16 @@ TEST_F(TrainConfig, OtherWaysToSendLessAreRefusedOrNamedWithWhatThereIs)
                "thinwire.gradients=ecdq");
     tw_train_config_say(config.get());
     EXPECT_EQ(log_count("zeropp_loco_param means nothing here"), 1u);
+
+    config = config_of(R"({"zero_optimization": {"zero_quantized_nontrainable_weights": true,
+                                                 "mics_shard_size": 8}})");
+    ASSERT_TRUE(config);
+    expect_log("zero_quantized_nontrainable_weights means nothing here: see thinwire.keep_frozen");
+    expect_log("mics_shard_size means nothing here: see thinwire.hpz");
+    tw_train_config_say(config.get());
+    expect_log("optimizer.type=Lamb: expected one of AdamW, Adam, Muon");
+    expect_log("this value is refused: optimizer.type");
+    EXPECT_FALSE(config_of(R"({"optimizer": {"type": "Lamb"}})"));
 }
 
 TEST_F(TrainConfig, MalformedFilesAreRefusedWithTheirPlace)

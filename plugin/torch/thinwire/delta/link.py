@@ -48,8 +48,8 @@ class Link:
         and only one of both seals. Either closes the connection."""
         sealed = switches.is_on("TW_NET_ENCRYPT") if sealed is None else sealed
         try:
+            ends = "the other end, %s:%d," % self._connection.getpeername()[:2], "this end"
             if self._prove(secret, connects, sealed) != sealed:
-                ends = "the other end, %s:%d," % self._connection.getpeername()[:2], "this end"
                 raise RuntimeError("%s has TW_NET_ENCRYPT=y (or sealed=True), and %s has not"
                                    % (ends[::-1] if sealed else ends))
         except BaseException:
@@ -75,8 +75,9 @@ class Link:
 
     def send(self, data: bytes) -> None:
         self._put(_LENGTH.pack(len(data)))
-        for at in range(0, len(data), _PIECE_BYTES if self._sealed else max(len(data), 1)):
-            self._put(data[at : at + _PIECE_BYTES] if self._sealed else data)
+        step = _PIECE_BYTES if self._sealed else len(data) or 1
+        for at in range(0, len(data), step):
+            self._put(data[at : at + step])
 
     def receive(self, most: int = 1 << 62) -> bytes:
         [n] = _LENGTH.unpack(self._piece(_LENGTH.size))
