@@ -237,9 +237,9 @@ INLINE int32x4_t fp8_nearest(simd_t v)
 {
     uint32x4_t bits = simd_magnitude(v), odd = vandq_u32(vshrq_n_u32(bits, 20), vdupq_n_u32(1));
     uint32x4_t up = vshrq_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7ffff)), odd), 20);
-    uint32x4_t code = vbslq_u32(vcltq_u32(bits, vdupq_n_u32(TW_BLOCK_FP8_NORMAL)),
-                                vcvtnq_u32_f32(simd_of_bits(bits)),
-                                vsubq_u32(up, vdupq_n_u32(TW_BLOCK_FP8_BIAS)));
+    uint32x4_t code =
+        vbslq_u32(vcltq_u32(bits, vdupq_n_u32(TW_BLOCK_FP8_NORMAL)), vcvtnq_u32_f32(simd_of_bits(bits)),
+                  vsubq_u32(up, vdupq_n_u32(TW_BLOCK_FP8_BIAS)));
     uint32x4_t sign = vandq_u32(vcltzq_f32(v), vdupq_n_u32(128));
     return vreinterpretq_s32_u32(vsubq_u32(code, sign));
 }
@@ -249,8 +249,8 @@ INLINE simd_t fp8_value(int32x4_t code)
 {
     uint32x4_t magnitude = vandq_u32(vreinterpretq_u32_s32(code), vdupq_n_u32(0x7f));
     uint32x4_t large = vshlq_n_u32(vaddq_u32(magnitude, vdupq_n_u32(TW_BLOCK_FP8_BIAS)), 20);
-    uint32x4_t value = vbslq_u32(vcltq_u32(magnitude, vdupq_n_u32(8)), simd_bits(vcvtq_f32_u32(magnitude)),
-                                 large);
+    uint32x4_t value =
+        vbslq_u32(vcltq_u32(magnitude, vdupq_n_u32(8)), simd_bits(vcvtq_f32_u32(magnitude)), large);
     return simd_of_bits(vorrq_u32(value, vandq_u32(vreinterpretq_u32_s32(code), vdupq_n_u32(0x80000000u))));
 }
 
@@ -279,7 +279,8 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
     FOR_EACH_REGISTER(r)
     {
         simd_t v = vmulq_f32(g.v[r], simd_set(inverse)), whole = vrndmq_f32(v);
-        simd_t uniform = vmulq_f32(vcvtq_f32_u32(vshrq_n_u32(vld1q_u32(words + 4 * r), 8)), simd_set(0x1p-24f));
+        simd_t uniform =
+            vmulq_f32(vcvtq_f32_u32(vshrq_n_u32(vld1q_u32(words + 4 * r), 8)), simd_set(0x1p-24f));
         uint32x4_t up = vcltq_f32(uniform, vsubq_f32(v, whole)); /* all ones: -1 */
         q[r] = vsubq_s32(vcvtq_s32_f32(whole), vreinterpretq_s32_u32(up));
         q[r] = vminq_s32(qmax, vmaxq_s32(qmin, q[r]));
@@ -325,10 +326,9 @@ INLINE uint32x4x4_t philox_round(uint32x4x4_t x, uint32_t key0, uint32_t key1)
     uint32x4_t a1 = vreinterpretq_u32_u64(vmull_high_n_u32(c0, TW_PHILOX_M0));
     uint32x4_t b0 = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(c2), TW_PHILOX_M1));
     uint32x4_t b1 = vreinterpretq_u32_u64(vmull_high_n_u32(c2, TW_PHILOX_M1));
-    return (uint32x4x4_t){{veorq_u32(vuzp2q_u32(b0, b1), veorq_u32(x.val[1], vdupq_n_u32(key0))),
-                           vuzp1q_u32(b0, b1),
-                           veorq_u32(vuzp2q_u32(a0, a1), veorq_u32(x.val[3], vdupq_n_u32(key1))),
-                           vuzp1q_u32(a0, a1)}};
+    return (uint32x4x4_t){
+        {veorq_u32(vuzp2q_u32(b0, b1), veorq_u32(x.val[1], vdupq_n_u32(key0))), vuzp1q_u32(b0, b1),
+         veorq_u32(vuzp2q_u32(a0, a1), veorq_u32(x.val[3], vdupq_n_u32(key1))), vuzp1q_u32(a0, a1)}};
 }
 
 /** Make the words of RANDOM_QUADS quads from `quad` on, like tw_philox_quad. */
@@ -339,8 +339,8 @@ INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t
         uint64x2_t first = vaddq_u64(vdupq_n_u64(quad + 4 * (uint64_t)half), (uint64x2_t){0, 1});
         uint32x4_t low = vreinterpretq_u32_u64(first);
         uint32x4_t high = vreinterpretq_u32_u64(vaddq_u64(first, vdupq_n_u64(2)));
-        uint32x4x4_t x = {{vuzp1q_u32(low, high), vuzp2q_u32(low, high), vdupq_n_u32(tensor),
-                           vdupq_n_u32(step)}};
+        uint32x4x4_t x = {
+            {vuzp1q_u32(low, high), vuzp2q_u32(low, high), vdupq_n_u32(tensor), vdupq_n_u32(step)}};
         uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
         for (int round = 0; round < TW_PHILOX_ROUNDS; round++) {
             x = philox_round(x, key0, key1);
