@@ -37,10 +37,6 @@ ALSO_PUBLIC = [
     "transport/p2p.h",
     "plugin/nccl/abi/collnet.h",
     "plugin/nccl/abi/net.h",
-    # For the simulator, which runs the library's own algorithms.
-    "collectives/algorithms/algorithm.h",
-    "collectives/model/measuring.h",
-    "collectives/model/model.h",
     # For sums of plain tensors on a GPU, which have the CPU's NaN.
     "quant/arithmetic/float.h",
     # For the trainer's kernels, which make AdamW's step without encoding it.

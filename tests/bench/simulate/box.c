@@ -7,10 +7,10 @@
 
 #include "bench/columns.h"
 #include "bench/exchange.h"
-#include "bench/simulate/options.h"
 #include "cluster/cluster.h"
 #include "collectives/model/measuring.h"
 #include "flags/flags.h"
+#include "tests/bench/simulate/options.h"
 
 #define MOST_TIMES 100
 #define MODEL_SEC 30.0
@@ -175,6 +175,18 @@ static tw_status_t box_measure(box_t *box, const tw_coll_algo_info_t *algo, row_
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
 
+/** Take from a measured model everything but the rate of the nodes' links. */
+static void box_apply_model(sim_cluster_t *c, const tw_coll_model_t *model)
+{
+    c->in_node_Bps = 1.0 / model->node.beta_sec;
+    c->latency_sec = model->inter.alpha_sec;
+    c->in_node_latency_sec = model->node.alpha_sec;
+    c->turn_sec = model->inter.turn_sec;
+    c->in_node_turn_sec = model->node.turn_sec;
+    c->message_sec = model->inter.message_sec;
+    c->add_sec = model->reduce_sec;
+}
+
 /** Simulate links as they are shaped, the rest as it was measured. */
 static tw_status_t box_simulate(const box_t *box, const tw_algo_t *algo, row_t *row)
 {
@@ -190,7 +202,7 @@ static tw_status_t box_simulate(const box_t *box, const tw_algo_t *algo, row_t *
     for (int f = 0; f < TW_FORM_COUNT; f++) {
         c.ratio[f] = 1.0;
     }
-    sim_apply_model(&c, &box->model);
+    box_apply_model(&c, &box->model);
     sim_result_t result = {.done = calloc((size_t)box->world, sizeof(double))};
     tw_status_t status =
         result.done ? sim_run(&c, algo, (double)o->bytes, row->chunk_bytes, &result) : TW_ERR_NO_MEMORY;

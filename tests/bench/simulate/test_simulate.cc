@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/simulate/simulate.h"
 #include "collectives/program/cost.h"
+#include "tests/bench/simulate/simulate.h"
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 

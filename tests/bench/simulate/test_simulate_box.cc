@@ -66,8 +66,15 @@ TEST(Simulate, SaysHowFarItIs)
 {
     const Terminal terminal(60);
     process::Spec spec;
-    spec.argv = {"bench/simulate", "--nodes", "16",  "--ranks-per-node", "8", "--algo",
-                 "ring",           "--bytes", "256M"};
+    spec.argv = {"tests/bench/simulate",
+                 "--nodes",
+                 "16",
+                 "--ranks-per-node",
+                 "8",
+                 "--algo",
+                 "ring",
+                 "--bytes",
+                 "256M"};
     spec.before = [&terminal] { dup2(terminal.fd(), STDERR_FILENO); };
     const process::Result result = process::Child(spec).wait();
     EXPECT_EQ(result.code, 0) << result.out;

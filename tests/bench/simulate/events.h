@@ -1,4 +1,4 @@
-/** Private to bench/simulate: events in the order of their time. */
+/** Private to tests/bench/simulate: events in the order of their time. */
 #pragma once
 
 #include "core/core.h"

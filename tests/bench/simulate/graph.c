@@ -1,5 +1,5 @@
 /* Turns flows into operations that wait for one another. */
-#include "bench/simulate/graph.h"
+#include "tests/bench/simulate/graph.h"
 
 #include <math.h>
 #include <stdlib.h>

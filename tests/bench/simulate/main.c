@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "bench/columns.h"
-#include "bench/simulate/options.h"
 #include "flags/flags.h"
+#include "tests/bench/simulate/options.h"
 
 /* Algorithms in which every rank sends its whole tensor to every other run up to this size. */
 #define MOST_WHOLES ((size_t)1 << 20)
@@ -52,29 +52,6 @@ static double ratio_of(const sim_options_t *o)
 static int is_coded(const sim_options_t *o)
 {
     return tw_quant_form(&o->codec) != TW_QUANT_AS_IS;
-}
-
-static tw_status_t configure(sim_options_t *o)
-{
-    sim_cluster_t *c = &o->cluster;
-    tw_coll_model_t model;
-    double chunk = (double)o->chunk;
-    c->seed = (uint64_t)o->seed;
-    c->packet_bytes = (double)SIM_PACKET_BYTES;
-    for (int f = 0; f < TW_FORM_COUNT; f++) {
-        c->ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(o);
-    }
-    if (!o->model) {
-        return TW_OK;
-    }
-    TW_TRY(tw_coll_model_parse(o->model, &model));
-    c->link_Bps = 1.0 / model.inter.beta_sec;
-    sim_apply_model(c, &model);
-    if (is_coded(o)) {
-        c->encode_sec[TW_FORM_CODEC] = tw_coll_model_encode_sec(&model, &o->codec, 1, chunk) / chunk;
-        c->decode_sec[TW_FORM_CODEC] = tw_coll_model_decode_sec(&model, &o->codec, 1, chunk) / chunk;
-    }
-    return TW_OK;
 }
 
 /** Return the least time that the links allow: a node receives every other node's share once, twice in an
@@ -189,8 +166,10 @@ int main(int argc, char **argv)
 {
     sim_options_t options;
     sim_options_read(argc, argv, &options);
-    tw_status_t status = configure(&options);
-    status = status == TW_OK ? bench_json_open(options.json, BENCH_JSON_ANEW, &options.out) : status;
+    for (int f = 0; f < TW_FORM_COUNT; f++) {
+        options.cluster.ratio[f] = f == TW_FORM_PLAIN ? 1.0 : ratio_of(&options);
+    }
+    tw_status_t status = bench_json_open(options.json, BENCH_JSON_ANEW, &options.out);
     if (status == TW_OK) {
         status = run_ops(&options);
         status = bench_json_close(options.json, options.out, status);

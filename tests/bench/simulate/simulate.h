@@ -1,4 +1,4 @@
-/** bench/simulate: the library's own algorithms on hundreds of ranks, on a virtual clock.
+/** tests/bench/simulate: the library's own algorithms on hundreds of ranks, on a virtual clock.
  *
  *  It runs the flows that the library's programs are made of (collectives/program/flow.h), of all owners and
  *  all ranks at once, chunk by chunk. Two ranks have a connection, on which messages follow one another in

@@ -1,5 +1,5 @@
 /* The simulator's flags. */
-#include "bench/simulate/options.h"
+#include "tests/bench/simulate/options.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -74,11 +74,6 @@ static const tw_flag_t flag_list[] = {
      .take = sim_take_rate},
     {.field = {"latency", "20us", "TIME", "Of a message between nodes", TW_CONFIG_TIME,
                AT(cluster.latency_sec), 0, 10, NULL}},
-    {.field = {"in-node-latency", "5us", "TIME", "Of a message inside a node", TW_CONFIG_TIME,
-               AT(cluster.in_node_latency_sec), 0, 10, NULL}},
-    {.field = {"model", NULL, "TEXT",
-               "As TW_COLL_MODEL: latencies, rates, processors, in the place of the above", TW_CONFIG_STRING,
-               AT(model), 0, 0, NULL}},
     {.field = {"nodes-per-switch", "0", "N", "Nodes that share a switch (0: all of them)", TW_CONFIG_INT32,
                AT(cluster.nodes_per_switch), 0, MOST_RANKS, NULL},
      .group = 3},
@@ -88,14 +83,8 @@ static const tw_flag_t flag_list[] = {
                AT(cluster.slow_node), -1, MOST_RANKS, NULL}},
     {.field = {"slow-factor", "10", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.slow_factor), 1, 1e6,
                NULL}},
-    {.field = {"straggler", "-1", "RANK",
-               "Rank whose processor is slowed (-1: none): it takes time with --model", TW_CONFIG_INT32,
-               AT(cluster.straggler), -1, MOST_RANKS, NULL}},
-    {.field = {"straggler-factor", "2", "N", "How many times", TW_CONFIG_DOUBLE, AT(cluster.straggler_factor),
-               1, 1e6, NULL}},
     {.field = {"jitter", "0", "TIME", "Mean of what messages take longer, each at random", TW_CONFIG_TIME,
                AT(cluster.jitter_sec), 0, 10, NULL}},
-    {.field = {"seed", "1", "N", "Of that", TW_CONFIG_COUNT, AT(seed), 0, 1e15, NULL}},
     {.field = {"json", NULL, "FILE", "Append a JSON line for each row", TW_CONFIG_STRING, AT(json), 0, 0,
                NULL},
      .group = 4},
@@ -108,21 +97,9 @@ static void sim_check(struct argp_state *state, void *ctx)
     if (world > MOST_RANKS) {
         argp_error(state, "--nodes x --ranks-per-node: %d ranks, but there can be %d at most", world,
                    MOST_RANKS);
-    } else if (c->slow_node >= c->n_nodes || c->straggler >= world) {
-        argp_error(state, "--%s: there is none of that number",
-                   c->straggler >= world ? "straggler" : "slow-node");
+    } else if (c->slow_node >= c->n_nodes) {
+        argp_error(state, "--slow-node: there is none of that number");
     }
-}
-
-void sim_apply_model(sim_cluster_t *c, const tw_coll_model_t *model)
-{
-    c->in_node_Bps = 1.0 / model->node.beta_sec;
-    c->latency_sec = model->inter.alpha_sec;
-    c->in_node_latency_sec = model->node.alpha_sec;
-    c->turn_sec = model->inter.turn_sec;
-    c->in_node_turn_sec = model->node.turn_sec;
-    c->message_sec = model->inter.message_sec;
-    c->add_sec = model->reduce_sec;
 }
 
 void sim_options_read(int argc, char **argv, sim_options_t *options)
@@ -134,6 +111,8 @@ void sim_options_read(int argc, char **argv, sim_options_t *options)
                "be oversubscribed, slow or unsteady.\v"
                "The same seed gives the same figures. \"of links\": of what the nodes' links allow.",
         .check = sim_check};
-    *options = (sim_options_t){0};
+    *options = (sim_options_t){
+        .cluster = {
+            .in_node_latency_sec = 5e-6, .straggler = -1, .seed = 1, .packet_bytes = SIM_PACKET_BYTES}};
     tw_flags_read(&flags, argc, argv, options);
 }

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "bench/simulate/events.h"
-#include "bench/simulate/graph.h"
+#include "tests/bench/simulate/events.h"
+#include "tests/bench/simulate/graph.h"
 
 /* Most chunks of operations that are kept in memory, at about 6 bytes each. */
 #define MOST_STATES ((size_t)64 << 20)

@@ -1,5 +1,5 @@
 /* Events in a binary heap. */
-#include "bench/simulate/events.h"
+#include "tests/bench/simulate/events.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/** Private to bench/simulate: the graph of operations, which graph.c makes and net.c runs. */
+/** Private to tests/bench/simulate: the graph of operations, which graph.c makes and net.c runs. */
 #pragma once
 
-#include "bench/simulate/simulate.h"
+#include "tests/bench/simulate/simulate.h"
 
 TW_C_BEGIN
 

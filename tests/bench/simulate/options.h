@@ -1,9 +1,9 @@
-/** The simulator's command line. Private to bench/simulate. */
+/** The simulator's command line. Private to tests/bench/simulate. */
 #pragma once
 
 #include <stdio.h>
 
-#include "bench/simulate/simulate.h"
+#include "tests/bench/simulate/simulate.h"
 
 TW_C_BEGIN
 
@@ -17,14 +17,10 @@ typedef struct sim_options {
     sim_cluster_t cluster;
     size_t op, bytes, chunk;
     tw_quant_codec_t codec;
-    const char *codec_text, *algo, *model, *json;
-    int64_t seed;
+    const char *codec_text, *algo, *json;
     int scale;
     FILE *out; /**< file of --json; NULL: none */
 } sim_options_t;
-
-/** Take from a measured model everything but the rate of the nodes' links. */
-void sim_apply_model(sim_cluster_t *cluster, const tw_coll_model_t *model);
 
 /** Parse the command line; ends the program if it is wrong. */
 void sim_options_read(int argc, char **argv, sim_options_t *options);
