@@ -31,6 +31,9 @@ typedef struct bench_column {
     double scale;  /**< the table shows a double times this; 0: times 1. JSON has it unscaled. */
 } bench_column_t;
 
+/** The offset of a member of a bench's row, a struct that the bench calls row_t. */
+#define BENCH_AT(member) offsetof(row_t, member)
+
 /** The columns of a bench. Shared, not owned. */
 typedef struct bench_table {
     const bench_column_t *columns;

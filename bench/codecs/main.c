@@ -15,32 +15,29 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-#define COLUMN(key, header, format, kind, member)                \
-    {                                                            \
-        key, header, format, kind, offsetof(cb_row_t, member), 0 \
-    }
+typedef cb_row_t row_t;
 
 static const bench_column_t columns[] = {
-    COLUMN("source", "source", "%-12.12s", BENCH_STRING, source),
-    COLUMN("op", "op", "%-14.14s", BENCH_STRING, op),
-    COLUMN("codec", "codec", "%-24s", BENCH_STRING, codec),
-    COLUMN("type", "type", "%-4s", BENCH_STRING, type),
-    COLUMN("backend", "backend", "%-8s", BENCH_STRING, backend),
-    COLUMN("contexts", NULL, NULL, BENCH_INT, contexts),
-    COLUMN("cache", "cache", "%-5s", BENCH_STRING, cache),
-    COLUMN("chunk_elems", "chunk", "%6lld", BENCH_INT64, chunk_elems),
-    COLUMN("elems", NULL, NULL, BENCH_INT64, n_elems),
-    COLUMN("bytes", NULL, NULL, BENCH_INT64, bytes),
-    COLUMN("moved_bytes", NULL, NULL, BENCH_DOUBLE, moved_bytes),
-    COLUMN("message_bytes", NULL, NULL, BENCH_DOUBLE, message_bytes),
-    COLUMN("bits", "bits", "%7.3f", BENCH_DOUBLE, bits),
-    COLUMN("floor_bits", "floor", "%7.3f", BENCH_DOUBLE, floor_bits),
-    COLUMN("rel_rmse", "error", "%8.5f", BENCH_DOUBLE, rel_rmse),
-    COLUMN("time_us_median", NULL, NULL, BENCH_DOUBLE, us),
-    COLUMN("GBps", "GB/s", "%8.2f", BENCH_DOUBLE, gbytes),
-    COLUMN("memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, memcpy_gbytes),
-    COLUMN("floor_GBps", "floor", "%8.2f", BENCH_DOUBLE, floor_gbytes),
-    COLUMN("ok", "ok", "%3s", BENCH_BOOL, ok),
+    {"source", "source", "%-12.12s", BENCH_STRING, BENCH_AT(source), 0},
+    {"op", "op", "%-14.14s", BENCH_STRING, BENCH_AT(op), 0},
+    {"codec", "codec", "%-24s", BENCH_STRING, BENCH_AT(codec), 0},
+    {"type", "type", "%-4s", BENCH_STRING, BENCH_AT(type), 0},
+    {"backend", "backend", "%-8s", BENCH_STRING, BENCH_AT(backend), 0},
+    {"contexts", NULL, NULL, BENCH_INT, BENCH_AT(contexts), 0},
+    {"cache", "cache", "%-5s", BENCH_STRING, BENCH_AT(cache), 0},
+    {"chunk_elems", "chunk", "%6lld", BENCH_INT64, BENCH_AT(chunk_elems), 0},
+    {"elems", NULL, NULL, BENCH_INT64, BENCH_AT(n_elems), 0},
+    {"bytes", NULL, NULL, BENCH_INT64, BENCH_AT(bytes), 0},
+    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, BENCH_AT(moved_bytes), 0},
+    {"message_bytes", NULL, NULL, BENCH_DOUBLE, BENCH_AT(message_bytes), 0},
+    {"bits", "bits", "%7.3f", BENCH_DOUBLE, BENCH_AT(bits), 0},
+    {"floor_bits", "floor", "%7.3f", BENCH_DOUBLE, BENCH_AT(floor_bits), 0},
+    {"rel_rmse", "error", "%8.5f", BENCH_DOUBLE, BENCH_AT(rel_rmse), 0},
+    {"time_us_median", NULL, NULL, BENCH_DOUBLE, BENCH_AT(us), 0},
+    {"GBps", "GB/s", "%8.2f", BENCH_DOUBLE, BENCH_AT(gbytes), 0},
+    {"memcpy_GBps", "memcpy", "%8.2f", BENCH_DOUBLE, BENCH_AT(memcpy_gbytes), 0},
+    {"floor_GBps", "floor", "%8.2f", BENCH_DOUBLE, BENCH_AT(floor_gbytes), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, BENCH_AT(ok), 0},
 };
 
 static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};

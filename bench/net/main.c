@@ -130,61 +130,57 @@ typedef struct {
     double link_bps, latency_us, bandwidth_GBps, tcp_GBps, of_tcp;
     double of_ours; /* the worse one of the two ratios */
     net_ratio_t latency, bandwidth;
-} line_t;
-
-#define CELL(member) offsetof(line_t, member)
+} row_t;
 
 static const bench_column_t columns[] = {
-    {"peer", "peer", "%12s", BENCH_STRING, CELL(peer), 0},
-    {"bytes", "bytes", "%12lld", BENCH_INT64, CELL(bytes), 0},
-    {"connections", "connections", "%11lld", BENCH_INT, CELL(connections), 0},
-    {"nics", NULL, NULL, BENCH_INT, CELL(n_nics), 0},
-    {"link_bps", NULL, NULL, BENCH_DOUBLE, CELL(link_bps), 0},
-    {NULL, "ways", "%5s", BENCH_STRING, CELL(ways), 0},
-    {"both_ways", NULL, NULL, BENCH_BOOL, CELL(both_ways), 0},
-    {"latency_us", "latency (us)", "%12.1f", BENCH_DOUBLE, CELL(latency_us), 0},
-    {"bandwidth_GBps", "(GB/s)", "%12.4f", BENCH_DOUBLE, CELL(bandwidth_GBps), 0},
-    {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, CELL(tcp_GBps), 0},
-    {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, CELL(of_tcp), 0},
-    {"ok", NULL, NULL, BENCH_BOOL, CELL(ok), 0},
+    {"peer", "peer", "%12s", BENCH_STRING, BENCH_AT(peer), 0},
+    {"bytes", "bytes", "%12lld", BENCH_INT64, BENCH_AT(bytes), 0},
+    {"connections", "connections", "%11lld", BENCH_INT, BENCH_AT(connections), 0},
+    {"nics", NULL, NULL, BENCH_INT, BENCH_AT(n_nics), 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, BENCH_AT(link_bps), 0},
+    {NULL, "ways", "%5s", BENCH_STRING, BENCH_AT(ways), 0},
+    {"both_ways", NULL, NULL, BENCH_BOOL, BENCH_AT(both_ways), 0},
+    {"latency_us", "latency (us)", "%12.1f", BENCH_DOUBLE, BENCH_AT(latency_us), 0},
+    {"bandwidth_GBps", "(GB/s)", "%12.4f", BENCH_DOUBLE, BENCH_AT(bandwidth_GBps), 0},
+    {"tcp_GBps", NULL, NULL, BENCH_DOUBLE, BENCH_AT(tcp_GBps), 0},
+    {NULL, "of TCP", "%10.2f", BENCH_DOUBLE, BENCH_AT(of_tcp), 0},
+    {"ok", NULL, NULL, BENCH_BOOL, BENCH_AT(ok), 0},
     /* Rows of other transports alone: how many times ours is better, and bounds of the true ratio. */
-    {"rounds", NULL, NULL, BENCH_INT, CELL(n_rounds), 0},
-    {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, CELL(of_ours), 0},
-    {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, CELL(latency.median), 0},
-    {"ratio_of_latency_low", "from", "%5.2f", BENCH_DOUBLE, CELL(latency.low), 0},
-    {"ratio_of_latency_high", "to", "%5.2f", BENCH_DOUBLE, CELL(latency.high), 0},
-    {"ratio_of_bandwidth", "bandwidth", "%11.2f", BENCH_DOUBLE, CELL(bandwidth.median), 0},
-    {"ratio_of_bandwidth_low", "from", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.low), 0},
-    {"ratio_of_bandwidth_high", "to", "%5.2f", BENCH_DOUBLE, CELL(bandwidth.high), 0},
-    {NULL, "ok", "%3s", BENCH_BOOL, CELL(ok), 0},
+    {"rounds", NULL, NULL, BENCH_INT, BENCH_AT(n_rounds), 0},
+    {"ratio_of_ours", NULL, NULL, BENCH_DOUBLE, BENCH_AT(of_ours), 0},
+    {"ratio_of_latency", "ours: latency", "%14.2f", BENCH_DOUBLE, BENCH_AT(latency.median), 0},
+    {"ratio_of_latency_low", "from", "%5.2f", BENCH_DOUBLE, BENCH_AT(latency.low), 0},
+    {"ratio_of_latency_high", "to", "%5.2f", BENCH_DOUBLE, BENCH_AT(latency.high), 0},
+    {"ratio_of_bandwidth", "bandwidth", "%11.2f", BENCH_DOUBLE, BENCH_AT(bandwidth.median), 0},
+    {"ratio_of_bandwidth_low", "from", "%5.2f", BENCH_DOUBLE, BENCH_AT(bandwidth.low), 0},
+    {"ratio_of_bandwidth_high", "to", "%5.2f", BENCH_DOUBLE, BENCH_AT(bandwidth.high), 0},
+    {NULL, "ok", "%3s", BENCH_BOOL, BENCH_AT(ok), 0},
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 #define N_RATIOS 9 /* the last columns, which rows of ours do not have in JSON */
 
-#undef CELL
-
 static const bench_table_t table = {columns, N_COLUMNS, 1};
 static const bench_table_t figures = {columns, N_COLUMNS - N_RATIOS, 1};
 
-static line_t line_of(const run_t *run, const transport_t *transport)
+static row_t line_of(const run_t *run, const transport_t *transport)
 {
     const net_row_t *row = &transport->row;
-    line_t line = {.peer = transport->name,
-                   .ways = row->both_ways ? "both" : "one",
-                   .bytes = row->bytes,
-                   .connections = row->connections,
-                   .n_nics = run->options->n_nics,
-                   .both_ways = row->both_ways,
-                   .n_rounds = run->options->n_rounds,
-                   .ok = row->ok,
-                   .link_bps = run->options->link_bps,
-                   .latency_us = row->latency_us,
-                   .bandwidth_GBps = row->bandwidth_GBps,
-                   .tcp_GBps = run->tcp_bps / 8e9,
-                   .of_tcp = run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : NAN,
-                   .of_ours = fmin(transport->by_latency.median, transport->by_bandwidth.median),
-                   .latency = transport->by_latency,
-                   .bandwidth = transport->by_bandwidth};
+    row_t line = {.peer = transport->name,
+                  .ways = row->both_ways ? "both" : "one",
+                  .bytes = row->bytes,
+                  .connections = row->connections,
+                  .n_nics = run->options->n_nics,
+                  .both_ways = row->both_ways,
+                  .n_rounds = run->options->n_rounds,
+                  .ok = row->ok,
+                  .link_bps = run->options->link_bps,
+                  .latency_us = row->latency_us,
+                  .bandwidth_GBps = row->bandwidth_GBps,
+                  .tcp_GBps = run->tcp_bps / 8e9,
+                  .of_tcp = run->tcp_bps > 0 ? row->bandwidth_GBps * 8e9 / run->tcp_bps : NAN,
+                  .of_ours = fmin(transport->by_latency.median, transport->by_bandwidth.median),
+                  .latency = transport->by_latency,
+                  .bandwidth = transport->by_bandwidth};
     return line;
 }
 
@@ -196,7 +192,7 @@ static void net_report(run_t *run, const transport_t *transport)
     if (our_end(run)->rank) {
         return;
     }
-    line_t line = line_of(run, transport);
+    row_t line = line_of(run, transport);
     if (!is_beside) {
         line.latency = line.bandwidth = none;
     }

@@ -67,26 +67,22 @@ typedef struct {
     int ok, n_hangs, n_wrong_names, n_wrong_results, n_left_over;
 } row_t;
 
-#define AT(member) offsetof(row_t, member)
-
 static const bench_column_t columns[] = {
-    {"seed", NULL, NULL, BENCH_INT64, AT(seed), 0},
-    {"run", "run", "%6lld", BENCH_INT64, AT(run), 0},
-    {"kind", "kind", "%-9s", BENCH_TEXT, AT(kind), 0},
-    {"phase", "phase", "%-11s", BENCH_STRING, AT(phase), 0},
-    {NULL, "victims", "%-9s", BENCH_TEXT, AT(ranks), 0},
-    {"victims", NULL, NULL, BENCH_JSON, AT(victims), 0},
-    {"named_by", NULL, NULL, BENCH_JSON, AT(named_by), 0},
-    {"hang_sec", "hang (s)", "%8.2f", BENCH_DOUBLE, AT(hang_sec), 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, AT(ok), 0},
-    {"hangs", NULL, NULL, BENCH_INT, AT(n_hangs), 0},
-    {"wrong_names", NULL, NULL, BENCH_INT, AT(n_wrong_names), 0},
-    {"wrong_results", NULL, NULL, BENCH_INT, AT(n_wrong_results), 0},
-    {"left_over", NULL, NULL, BENCH_INT, AT(n_left_over), 0},
-    {"note", NULL, NULL, BENCH_STRING, AT(note), 0},
+    {"seed", NULL, NULL, BENCH_INT64, BENCH_AT(seed), 0},
+    {"run", "run", "%6lld", BENCH_INT64, BENCH_AT(run), 0},
+    {"kind", "kind", "%-9s", BENCH_TEXT, BENCH_AT(kind), 0},
+    {"phase", "phase", "%-11s", BENCH_STRING, BENCH_AT(phase), 0},
+    {NULL, "victims", "%-9s", BENCH_TEXT, BENCH_AT(ranks), 0},
+    {"victims", NULL, NULL, BENCH_JSON, BENCH_AT(victims), 0},
+    {"named_by", NULL, NULL, BENCH_JSON, BENCH_AT(named_by), 0},
+    {"hang_sec", "hang (s)", "%8.2f", BENCH_DOUBLE, BENCH_AT(hang_sec), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, BENCH_AT(ok), 0},
+    {"hangs", NULL, NULL, BENCH_INT, BENCH_AT(n_hangs), 0},
+    {"wrong_names", NULL, NULL, BENCH_INT, BENCH_AT(n_wrong_names), 0},
+    {"wrong_results", NULL, NULL, BENCH_INT, BENCH_AT(n_wrong_results), 0},
+    {"left_over", NULL, NULL, BENCH_INT, BENCH_AT(n_left_over), 0},
+    {"note", NULL, NULL, BENCH_STRING, BENCH_AT(note), 0},
 };
-
-#undef AT
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};
 

@@ -31,33 +31,29 @@ typedef struct {
     int ok;
 } row_t;
 
-#define AT(member) offsetof(row_t, member)
-
 static const bench_column_t columns[] = {
-    {"table", NULL, NULL, BENCH_STRING, AT(table), 0},
-    {"op", "op", "%-18s", BENCH_STRING, AT(op), 0},
-    {"codec", "codec", "%-38s", BENCH_STRING, AT(codec), 0},
-    {"type", "type", "%-4s", BENCH_STRING, AT(type), 0},
-    {NULL, "source", "%8s", BENCH_TEXT, AT(size), 0},
-    {"bytes", NULL, NULL, BENCH_INT64, AT(bytes), 0},
-    {"segments", "segments", "%8lld", BENCH_INT64, AT(segments), 0},
-    {"inputs", NULL, NULL, BENCH_INT64, AT(inputs), 0},
-    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, AT(moved_bytes), 0},
-    {"time_us_median", "us", "%8.1f", BENCH_DOUBLE, AT(us), 0},
-    {"GBps", NULL, NULL, BENCH_DOUBLE, AT(GBps), 0},
-    {"moved_GBps", "GB/s moved", "%10.1f", BENCH_DOUBLE, AT(moved_GBps), 0},
-    {"copy_GBps", "GB/s copy", "%9.1f", BENCH_DOUBLE, AT(copy_GBps), 0},
-    {"floor_fraction", "/floor", "%7.3f", BENCH_DOUBLE, AT(fraction), 0},
-    {"bar", "bar", "%5.2f", BENCH_DOUBLE, AT(bar), 0},
-    {"ok", NULL, NULL, BENCH_BOOL, AT(ok), 0},
-    {"device", NULL, NULL, BENCH_STRING, AT(device), 0},
-    {"driver", NULL, NULL, BENCH_STRING, AT(driver), 0},
-    {"runtime", NULL, NULL, BENCH_STRING, AT(runtime), 0},
-    {"date", NULL, NULL, BENCH_TEXT, AT(date), 0},
-    {"command", NULL, NULL, BENCH_STRING, AT(command), 0},
+    {"table", NULL, NULL, BENCH_STRING, BENCH_AT(table), 0},
+    {"op", "op", "%-18s", BENCH_STRING, BENCH_AT(op), 0},
+    {"codec", "codec", "%-38s", BENCH_STRING, BENCH_AT(codec), 0},
+    {"type", "type", "%-4s", BENCH_STRING, BENCH_AT(type), 0},
+    {NULL, "source", "%8s", BENCH_TEXT, BENCH_AT(size), 0},
+    {"bytes", NULL, NULL, BENCH_INT64, BENCH_AT(bytes), 0},
+    {"segments", "segments", "%8lld", BENCH_INT64, BENCH_AT(segments), 0},
+    {"inputs", NULL, NULL, BENCH_INT64, BENCH_AT(inputs), 0},
+    {"moved_bytes", NULL, NULL, BENCH_DOUBLE, BENCH_AT(moved_bytes), 0},
+    {"time_us_median", "us", "%8.1f", BENCH_DOUBLE, BENCH_AT(us), 0},
+    {"GBps", NULL, NULL, BENCH_DOUBLE, BENCH_AT(GBps), 0},
+    {"moved_GBps", "GB/s moved", "%10.1f", BENCH_DOUBLE, BENCH_AT(moved_GBps), 0},
+    {"copy_GBps", "GB/s copy", "%9.1f", BENCH_DOUBLE, BENCH_AT(copy_GBps), 0},
+    {"floor_fraction", "/floor", "%7.3f", BENCH_DOUBLE, BENCH_AT(fraction), 0},
+    {"bar", "bar", "%5.2f", BENCH_DOUBLE, BENCH_AT(bar), 0},
+    {"ok", NULL, NULL, BENCH_BOOL, BENCH_AT(ok), 0},
+    {"device", NULL, NULL, BENCH_STRING, BENCH_AT(device), 0},
+    {"driver", NULL, NULL, BENCH_STRING, BENCH_AT(driver), 0},
+    {"runtime", NULL, NULL, BENCH_STRING, BENCH_AT(runtime), 0},
+    {"date", NULL, NULL, BENCH_TEXT, BENCH_AT(date), 0},
+    {"command", NULL, NULL, BENCH_STRING, BENCH_AT(command), 0},
 };
-
-#undef AT
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 0};
 /* Of a case that could not be measured: op, codec and type. */

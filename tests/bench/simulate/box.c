@@ -64,23 +64,18 @@ typedef struct row {
     double bytes, chunk_bytes, sec, least_sec, most_sec, simulated_sec, ratio;
 } row_t;
 
-#define COLUMN(key, header, format, kind, member, scale)          \
-    {                                                             \
-        key, header, format, kind, offsetof(row_t, member), scale \
-    }
-
 static const bench_column_t columns[] = {
-    COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
-    COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
-    COLUMN("nodes", "nodes", "%5lld", BENCH_INT, nodes, 0),
-    COLUMN("ranks", "ranks", "%5lld", BENCH_INT, ranks, 0),
-    COLUMN("bytes", NULL, NULL, BENCH_DOUBLE, bytes, 0),
-    COLUMN("chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, chunk_bytes, 1.0 / 1024),
-    COLUMN("sec", "box, ms", "%10.1f", BENCH_DOUBLE, sec, 1e3),
-    COLUMN("least_sec", "least", "%10.1f", BENCH_DOUBLE, least_sec, 1e3),
-    COLUMN("most_sec", "most", "%10.1f", BENCH_DOUBLE, most_sec, 1e3),
-    COLUMN("simulated_sec", "simulated", "%10.1f", BENCH_DOUBLE, simulated_sec, 1e3),
-    COLUMN("ratio", "of box", "%6.3f", BENCH_DOUBLE, ratio, 0),
+    {"op", "op", "%14s", BENCH_STRING, BENCH_AT(op), 0},
+    {"algorithm", "algorithm", "%16s", BENCH_STRING, BENCH_AT(algo), 0},
+    {"nodes", "nodes", "%5lld", BENCH_INT, BENCH_AT(nodes), 0},
+    {"ranks", "ranks", "%5lld", BENCH_INT, BENCH_AT(ranks), 0},
+    {"bytes", NULL, NULL, BENCH_DOUBLE, BENCH_AT(bytes), 0},
+    {"chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, BENCH_AT(chunk_bytes), 1.0 / 1024},
+    {"sec", "box, ms", "%10.1f", BENCH_DOUBLE, BENCH_AT(sec), 1e3},
+    {"least_sec", "least", "%10.1f", BENCH_DOUBLE, BENCH_AT(least_sec), 1e3},
+    {"most_sec", "most", "%10.1f", BENCH_DOUBLE, BENCH_AT(most_sec), 1e3},
+    {"simulated_sec", "simulated", "%10.1f", BENCH_DOUBLE, BENCH_AT(simulated_sec), 1e3},
+    {"ratio", "of box", "%6.3f", BENCH_DOUBLE, BENCH_AT(ratio), 0},
 };
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};

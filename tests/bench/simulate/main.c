@@ -17,26 +17,21 @@ typedef struct row {
     int peers, remote_peers;
 } row_t;
 
-#define COLUMN(key, header, format, kind, member, scale)          \
-    {                                                             \
-        key, header, format, kind, offsetof(row_t, member), scale \
-    }
-
 static const bench_column_t columns[] = {
-    COLUMN("op", "op", "%14s", BENCH_STRING, op, 0),
-    COLUMN("algorithm", "algorithm", "%16s", BENCH_STRING, algo, 0),
-    COLUMN("codec", "codec", "%8s", BENCH_STRING, codec, 0),
-    COLUMN("nodes", "nodes", "%5lld", BENCH_INT, nodes, 0),
-    COLUMN("ranks", "ranks", "%5lld", BENCH_INT, ranks, 0),
-    COLUMN("bytes", NULL, NULL, BENCH_DOUBLE, bytes, 0),
-    COLUMN("chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, chunk_bytes, 1.0 / 1024),
-    COLUMN("sec", "ms", "%10.3f", BENCH_DOUBLE, sec, 1e3),
-    COLUMN("efficiency", "of links", "%8.2f", BENCH_DOUBLE, efficiency, 0),
-    COLUMN("bus_bytes_per_sec", "bus GB/s", "%8.3f", BENCH_DOUBLE, bus_Bps, 1e-9),
-    COLUMN("node_bytes", "MB a node", "%10.2f", BENCH_DOUBLE, node_bytes, 1e-6),
-    COLUMN("messages", "messages", "%8.0f", BENCH_DOUBLE, messages, 0),
-    COLUMN("peers", "peers", "%5lld", BENCH_INT, peers, 0),
-    COLUMN("remote_peers", "elsewhere", "%9lld", BENCH_INT, remote_peers, 0),
+    {"op", "op", "%14s", BENCH_STRING, BENCH_AT(op), 0},
+    {"algorithm", "algorithm", "%16s", BENCH_STRING, BENCH_AT(algo), 0},
+    {"codec", "codec", "%8s", BENCH_STRING, BENCH_AT(codec), 0},
+    {"nodes", "nodes", "%5lld", BENCH_INT, BENCH_AT(nodes), 0},
+    {"ranks", "ranks", "%5lld", BENCH_INT, BENCH_AT(ranks), 0},
+    {"bytes", NULL, NULL, BENCH_DOUBLE, BENCH_AT(bytes), 0},
+    {"chunk_bytes", "chunk, KB", "%9.0f", BENCH_DOUBLE, BENCH_AT(chunk_bytes), 1.0 / 1024},
+    {"sec", "ms", "%10.3f", BENCH_DOUBLE, BENCH_AT(sec), 1e3},
+    {"efficiency", "of links", "%8.2f", BENCH_DOUBLE, BENCH_AT(efficiency), 0},
+    {"bus_bytes_per_sec", "bus GB/s", "%8.3f", BENCH_DOUBLE, BENCH_AT(bus_Bps), 1e-9},
+    {"node_bytes", "MB a node", "%10.2f", BENCH_DOUBLE, BENCH_AT(node_bytes), 1e-6},
+    {"messages", "messages", "%8.0f", BENCH_DOUBLE, BENCH_AT(messages), 0},
+    {"peers", "peers", "%5lld", BENCH_INT, BENCH_AT(peers), 0},
+    {"remote_peers", "elsewhere", "%9lld", BENCH_INT, BENCH_AT(remote_peers), 0},
 };
 
 static const bench_table_t table = {columns, sizeof(columns) / sizeof(columns[0]), 1};

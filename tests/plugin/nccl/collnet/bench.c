@@ -292,21 +292,19 @@ typedef struct {
     int identical, ok;
 } row_t;
 
-#define ROW(member) offsetof(row_t, member)
-
 static const bench_column_t columns[] = {
-    {"by", "by", "%9s", BENCH_STRING, ROW(by), 0},
-    {"mode", "mode", "%8s", BENCH_STRING, ROW(mode), 0},
-    {"nodes", NULL, NULL, BENCH_INT, ROW(n_nodes), 0},
-    {"bytes", NULL, NULL, BENCH_INT64, ROW(bytes), 0},
-    {"window", NULL, NULL, BENCH_INT64, ROW(window_bytes), 0},
-    {"in_flight", NULL, NULL, BENCH_INT, ROW(in_flight), 0},
-    {"link_bps", NULL, NULL, BENCH_DOUBLE, ROW(link_bps), 0},
-    {"us_median", "median, us", "%13.1f", BENCH_DOUBLE, ROW(us), 0},
-    {"speedup", "speed-up", "%9.2f", BENCH_DOUBLE, ROW(speedup), 0},
-    {"rel_rmse", "relative RMSE", "%14.2e", BENCH_DOUBLE, ROW(rel_rmse), 0},
-    {"identical", "same bits", "%10s", BENCH_BOOL, ROW(identical), 0},
-    {"ok", "ok", "%3s", BENCH_BOOL, ROW(ok), 0},
+    {"by", "by", "%9s", BENCH_STRING, BENCH_AT(by), 0},
+    {"mode", "mode", "%8s", BENCH_STRING, BENCH_AT(mode), 0},
+    {"nodes", NULL, NULL, BENCH_INT, BENCH_AT(n_nodes), 0},
+    {"bytes", NULL, NULL, BENCH_INT64, BENCH_AT(bytes), 0},
+    {"window", NULL, NULL, BENCH_INT64, BENCH_AT(window_bytes), 0},
+    {"in_flight", NULL, NULL, BENCH_INT, BENCH_AT(in_flight), 0},
+    {"link_bps", NULL, NULL, BENCH_DOUBLE, BENCH_AT(link_bps), 0},
+    {"us_median", "median, us", "%13.1f", BENCH_DOUBLE, BENCH_AT(us), 0},
+    {"speedup", "speed-up", "%9.2f", BENCH_DOUBLE, BENCH_AT(speedup), 0},
+    {"rel_rmse", "relative RMSE", "%14.2e", BENCH_DOUBLE, BENCH_AT(rel_rmse), 0},
+    {"identical", "same bits", "%10s", BENCH_BOOL, BENCH_AT(identical), 0},
+    {"ok", "ok", "%3s", BENCH_BOOL, BENCH_AT(ok), 0},
 };
 
 static const bench_table_t table = {
