@@ -35,7 +35,6 @@ ALSO_PUBLIC = [
     "quant/loss.h",
     "transport/devices.h",
     "transport/p2p.h",
-    "plugin/nccl/abi/net.h",
     # For sums of plain tensors on a GPU, which have the CPU's NaN.
     "quant/arithmetic/float.h",
     # For the trainer's kernels, which make AdamW's step without encoding it.

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/net/nccl_library.h"
+#include "tests/plugin/nccl/bench/nccl_library.h"
 
 #define SKIPPED 77
 #define VERSION_MIN 22800

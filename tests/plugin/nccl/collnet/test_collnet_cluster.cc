@@ -50,7 +50,7 @@ TEST(Cluster, AllReducesAreRightAndLossyWhereAskedFor)
     char json[] = "/tmp/tw-collnet-XXXXXX";
     ASSERT_EQ(close(mkstemp(json)), 0);
     const process::Result result =
-        process::run({"tests/plugin/nccl/collnet/collnet", "--nodes", "3", "--link", "none", "--bytes",
+        process::run({"tests/plugin/nccl/bench/collnet", "--nodes", "3", "--link", "none", "--bytes",
                       "3000002", "--window", "256K", "--in-flight", "5", "--iters", "2", "--json", json});
     EXPECT_EQ(result.code, 0) << result.out << result.err;
     const std::vector<std::string> lines = lines_of(json);
@@ -77,7 +77,7 @@ TEST(Cluster, MoreRanksThanThereIsRoomForAreRefused)
     }
     const process::Result result =
         process::run({"bench/cluster", "--nodes", "1", "--ranks-per-node", "17", "--link", "none", "--",
-                      "tests/plugin/nccl/collnet/collnet", "--bytes", "2", "--iters", "1"});
+                      "tests/plugin/nccl/bench/collnet", "--bytes", "2", "--iters", "1"});
     EXPECT_EQ(result.code, 1) << result.out << result.err;
     EXPECT_NE(result.err.find("collnet: 17 ranks, at most 16 can be"), std::string::npos)
         << result.out << result.err;

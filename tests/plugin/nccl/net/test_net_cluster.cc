@@ -9,7 +9,7 @@
 namespace
 {
 
-const char *const kCluster = "bench/cluster", *const kNet = "bench/net";
+const char *const kCluster = "bench/cluster", *const kNet = "tests/plugin/nccl/bench/net";
 
 process::Result run_cluster(const std::string &script)
 {

@@ -1,5 +1,5 @@
 /* A function of this program takes another's place. */
-#include "bench/net/nccl_library.h"
+#include "tests/plugin/nccl/bench/nccl_library.h"
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 /* Finds symbols in the file of a library, and replaces functions. */
-#include "bench/net/nccl_library.h"
+#include "tests/plugin/nccl/bench/nccl_library.h"
 
 #include <dlfcn.h>
 #include <elf.h>

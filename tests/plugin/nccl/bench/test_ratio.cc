@@ -1,5 +1,5 @@
 /* The median of rounds' ratios, and how sure it is. */
-#include "bench/net/ratio.h"
+#include "tests/plugin/nccl/bench/ratio.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bench/net/net.h"
+#include "tests/plugin/nccl/bench/net.h"
 
 #define MEET_SEC 20.0
 

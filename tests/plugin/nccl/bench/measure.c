@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "bench/net/net.h"
+#include "tests/plugin/nccl/bench/net.h"
 
 /** Messages under way on a connection: as many steps as NCCL has. */
 #define WINDOW 8

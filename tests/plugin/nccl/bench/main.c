@@ -6,9 +6,9 @@
 
 #include "bench/columns.h"
 #include "bench/iperf.h"
-#include "bench/net/net.h"
-#include "bench/net/ratio.h"
 #include "flags/flags.h"
+#include "tests/plugin/nccl/bench/net.h"
+#include "tests/plugin/nccl/bench/ratio.h"
 
 #define ROUNDS_MAX 401
 #define PEERS_MAX 4

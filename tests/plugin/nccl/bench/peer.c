@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/net/nccl_library.h"
-#include "bench/net/net.h"
+#include "tests/plugin/nccl/bench/nccl_library.h"
+#include "tests/plugin/nccl/bench/net.h"
 
 #define VERSION_MIN 22800
 #define VERSION_MAX 23299

@@ -1,6 +1,6 @@
 /* The interval comes from the sign test: each round's ratio is as likely above the true median as below, so
  * how many of the sorted ratios lie outside the interval follows from n alone. */
-#include "bench/net/ratio.h"
+#include "tests/plugin/nccl/bench/ratio.h"
 
 #include <math.h>
 
