@@ -53,10 +53,7 @@ static void loss_count(const float *values, const float *decoded, size_t n, tw_q
         sum.n_vanished += values[i] != 0 && decoded[i] == 0;
     }
     if (isfinite(sum.squares) && isfinite(sum.errors)) {
-        loss->squares += sum.squares;
-        loss->errors += sum.errors;
-        loss->n_values += sum.n_values;
-        loss->n_vanished += sum.n_vanished;
+        tw_quant_loss_merge(loss, &sum);
     }
 }
 

@@ -7,12 +7,21 @@
 
 TW_C_BEGIN
 
-/** Zeroed: no numbers yet. The losses of several tensors, or ranks, are added member by member. */
+/** Zeroed: no numbers yet. */
 typedef struct tw_quant_loss {
     double squares, errors; /**< sums of squares: of the values; of their errors */
     uint64_t n_values;      /**< values that are not 0 */
     uint64_t n_vanished;    /**< those of them that become 0 */
 } tw_quant_loss_t;
+
+/** Add another tensor's loss, or another rank's. */
+static inline void tw_quant_loss_merge(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
+{
+    sum->squares += more->squares;
+    sum->errors += more->errors;
+    sum->n_values += more->n_values;
+    sum->n_vanished += more->n_vanished;
+}
 
 /** A codec of blocks or of messages that encodes and decodes samples in host memory. */
 typedef struct tw_quant_sampler tw_quant_sampler_t;

@@ -33,18 +33,10 @@ static tw_quant_sampler_t *loss_create(const tw_quant_codec_t *codec)
     return tw_train_is_rounded(codec) && tw_quant_sampler_create(codec, &sampler) == TW_OK ? sampler : NULL;
 }
 
-static void loss_add(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
-{
-    sum->squares += more->squares;
-    sum->errors += more->errors;
-    sum->n_values += more->n_values;
-    sum->n_vanished += more->n_vanished;
-}
-
 void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
 {
-    loss_add(&sum->gradients, &more->gradients);
-    loss_add(&sum->weights, &more->weights);
+    tw_quant_loss_merge(&sum->gradients, &more->gradients);
+    tw_quant_loss_merge(&sum->weights, &more->weights);
 }
 
 /** Warn once in a run, of the first tensor that is found. */
@@ -76,7 +68,7 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
                                                    .row_elems = segment->row_elems};
         if (!segment->unquantized &&
             tw_quant_loss_add(sampler, args->type, &values, segment->n_elems / SHARE, &loss) == TW_OK) {
-            loss_add(&engine->losses.gradients, &loss);
+            tw_quant_loss_merge(&engine->losses.gradients, &loss);
             if (segment->first_elem == 0) { /* at a tensor's first slice, so once a step */
                 warn(engine, segment->tensor, &loss);
             }
