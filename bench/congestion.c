@@ -34,8 +34,8 @@ static int same_address(const struct sockaddr_storage *a, const struct sockaddr_
                   sizeof(struct in6_addr)) == 0;
 }
 
-/** Return 1 if fd is a connection over IP; unless with_own, only if its peer has another address. */
-static int is_connection(int fd, int with_own)
+/** Return 1 if fd is a connection over IP to another address than its own. */
+static int is_connection(int fd)
 {
     struct sockaddr_storage own, peer;
     socklen_t own_bytes = sizeof(own), peer_bytes = sizeof(peer);
@@ -44,10 +44,10 @@ static int is_connection(int fd, int with_own)
         (peer.ss_family != AF_INET && peer.ss_family != AF_INET6)) {
         return 0;
     }
-    return with_own || !same_address(&own, &peer);
+    return !same_address(&own, &peer);
 }
 
-const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
+const char *tw_congestion_in_use(char *list, size_t list_bytes)
 {
     DIR *folder = opendir("/proc/self/fd");
     const struct dirent *entry;
@@ -56,7 +56,7 @@ const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes)
         int fd = atoi(entry->d_name);
         char name[NAME_BYTES + 1] = "";
         socklen_t bytes = NAME_BYTES;
-        if (is_connection(fd, with_own) && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0) {
+        if (is_connection(fd) && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0) {
             tw_congestion_add(name, list, list_bytes);
         }
     }

@@ -8,9 +8,8 @@
 TW_C_BEGIN
 
 /** List the congestion control of this process's open TCP connections to other addresses than its own, each
- *  name once, as "cubic" or "bbr,cubic"; "" if there are none. with_own: also of those to its own address.
- *  Returns `list`, cut to list_bytes. */
-const char *tw_congestion_in_use(int with_own, char *list, size_t list_bytes);
+ *  name once, as "cubic" or "bbr,cubic"; "" if there are none. Returns `list`, cut to list_bytes. */
+const char *tw_congestion_in_use(char *list, size_t list_bytes);
 
 /** List the congestion control that IPv4 routes by this interface set themselves, each name once; "": they
  *  set none, and connections have the system's. */

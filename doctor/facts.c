@@ -1,6 +1,6 @@
 /* Reads what a rank knows of itself: its devices, its limits, where it runs. */
-#include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -19,6 +19,8 @@
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
 #define ANY_PORT "9" /* nothing is sent */
+#define NODE_FOLDER "/sys/devices/system/node"
+#define RDMA_FOLDER "/sys/class/infiniband"
 
 /* ---- numbers in files ---------------------------------------------------------------------------------- */
 
@@ -92,63 +94,40 @@ static int has_all(const char *list, const cpu_set_t *set)
 /** The NUMA node that has all processors that this process may run on, or -1. */
 static int numa_node(const cpu_set_t *set)
 {
-    DIR *folder = opendir("/sys/devices/system/node");
-    const struct dirent *entry;
-    int found = -1, n_nodes = 0;
-    while (folder && (entry = readdir(folder))) {
+    glob_t nodes = {0};
+    int found = -1, node;
+    (void)glob(NODE_FOLDER "/node[0-9]*", 0, NULL, &nodes);
+    for (size_t i = 0; i < nodes.gl_pathc; i++) {
         char path[PATH_BYTES], line[LINE_BYTES];
-        int node;
-        if (sscanf(entry->d_name, "node%d", &node) != 1) {
-            continue;
-        }
-        n_nodes++;
-        snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-        if (tw_line_read(path, "", line, sizeof(line)) && has_all(line, set)) {
+        snprintf(path, sizeof(path), "%s/cpulist", nodes.gl_pathv[i]);
+        if (sscanf(nodes.gl_pathv[i], NODE_FOLDER "/node%d", &node) == 1 &&
+            tw_line_read(path, "", line, sizeof(line)) && has_all(line, set)) {
             found = node;
         }
     }
-    if (folder) {
-        closedir(folder);
-    }
-    return n_nodes > 1 ? found : -1;
+    const int has_several = nodes.gl_pathc > 1;
+    globfree(&nodes);
+    return has_several ? found : -1;
 }
 
 /* ---- rdma ---------------------------------------------------------------------------------------------- */
 
-/** Describe a port of RDMA; "" if it is not active. */
-static void describe_port(const char *device, const char *port, char text[TW_DOCTOR_NAME_BYTES])
-{
-    char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "";
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/state", device, port);
-    if (!tw_line_read(path, "", state, sizeof(state)) || !strstr(state, "ACTIVE")) {
-        return;
-    }
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.16s/rate", device, port);
-    (void)tw_line_read(path, "", rate, sizeof(rate));
-    snprintf(text, TW_DOCTOR_NAME_BYTES, "%.24s, %.32s", device, rate);
-}
-
+/** Describe the first active port; "" if there is none. */
 static void find_rdma(char text[TW_DOCTOR_NAME_BYTES])
 {
-    DIR *devices = opendir("/sys/class/infiniband");
-    const struct dirent *device;
-    while (devices && !text[0] && (device = readdir(devices))) {
-        char path[PATH_BYTES];
-        const struct dirent *port;
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports", device->d_name);
-        DIR *ports = device->d_name[0] != '.' ? opendir(path) : NULL;
-        while (ports && !text[0] && (port = readdir(ports))) {
-            if (port->d_name[0] != '.') {
-                describe_port(device->d_name, port->d_name, text);
-            }
-        }
-        if (ports) {
-            closedir(ports);
+    glob_t ports = {0};
+    (void)glob(RDMA_FOLDER "/*/ports/*", 0, NULL, &ports);
+    for (size_t i = 0; i < ports.gl_pathc && !text[0]; i++) {
+        char path[PATH_BYTES], state[LINE_BYTES], rate[LINE_BYTES] = "", device[25] = "";
+        snprintf(path, sizeof(path), "%s/state", ports.gl_pathv[i]);
+        if (tw_line_read(path, "", state, sizeof(state)) && strstr(state, "ACTIVE")) {
+            snprintf(path, sizeof(path), "%s/rate", ports.gl_pathv[i]);
+            (void)tw_line_read(path, "", rate, sizeof(rate));
+            (void)sscanf(ports.gl_pathv[i], RDMA_FOLDER "/%24[^/]", device);
+            snprintf(text, TW_DOCTOR_NAME_BYTES, "%s, %.32s", device, rate);
         }
     }
-    if (devices) {
-        closedir(devices);
-    }
+    globfree(&ports);
 }
 
 static void read_limits(tw_doctor_facts_t *facts)

@@ -41,7 +41,7 @@ tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON
     if (!all) {
         return tw_bench_no_memory(rank, (size_t)rank->world * sizeof(own));
     }
-    tw_congestion_in_use(0, own, sizeof(own));
+    tw_congestion_in_use(own, sizeof(own));
     tw_status_t status = bench_gather(rank->coll, own, sizeof(own), all);
     for (int r = 0; r < rank->world && status == TW_OK; r++) {
         char *rest = all[r], *name;

@@ -1,12 +1,13 @@
 /* Reports this machine: CPU, codec backends, network interfaces, RDMA devices, TCP. */
 #include "bench/info/info.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define LIST_BYTES 1024
 #define MAX_BACKENDS 16
 #define CPUINFO_BYTES 8192
+#define RDMA_FOLDER "/sys/class/infiniband"
 
 /** Append a word to a list of words. */
 static void append_word(char *list, size_t list_bytes, const char *word)
@@ -102,31 +104,14 @@ void info_cpu(info_report_t *report)
 
 /* ---- tcp ----------------------------------------------------------------------------------------------- */
 
-/** Connect this process to itself; return 0, or -1 with errno. fds are the listener and both ends. */
-static int connect_self(int fds[3])
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fds[0] < 0 || fds[1] < 0 || bind(fds[0], (struct sockaddr *)&address, length) != 0 ||
-        listen(fds[0], 1) != 0 || getsockname(fds[0], (struct sockaddr *)&address, &length) != 0 ||
-        connect(fds[1], (struct sockaddr *)&address, length) != 0) {
-        return -1;
-    }
-    fds[2] = accept(fds[0], NULL, NULL);
-    return fds[2] < 0 ? -1 : 0;
-}
-
 void info_tcp(info_report_t *report)
 {
     char text[LIST_BYTES] = "";
-    int fds[3] = {-1, -1, -1};
+    socklen_t bytes = sizeof(text) - 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     info_begin(report, "tcp", NULL);
-    if (connect_self(fds) == 0) {
-        tw_congestion_in_use(1, text, sizeof(text));
-    } else {
-        tw_warn("cannot connect to this machine itself: %s", strerror(errno));
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, text, &bytes) != 0) {
+        tw_warn("cannot ask a TCP socket for its congestion control: %s", strerror(errno));
     }
     info_text(report, "congestion_control", text);
     if (!tw_line_read("/proc/sys/net/ipv4/tcp_available_congestion_control", "", text, sizeof(text))) {
@@ -134,10 +119,8 @@ void info_tcp(info_report_t *report)
     }
     info_text(report, "available", text);
     info_end(report);
-    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
-        }
+    if (fd >= 0) {
+        close(fd);
     }
 }
 
@@ -199,56 +182,27 @@ static void one_nic(info_report_t *report, const struct ifaddrs *addresses, cons
     info_end(report);
 }
 
-static void rdma_port(info_report_t *report, const char *device, const char *port)
+/** Report a port of RDMA. folder: "/sys/class/infiniband/mlx5_0/ports/1". */
+static void rdma_port(info_report_t *report, const char *folder)
 {
-    static const struct {
-        const char *file, *key;
-    } files[] = {
-        {"state", "state"},
-        {"link_layer", "link"},
-        {"rate", "rate"},
-    };
-    char name[512], path[1024], line[LIST_BYTES];
-
+    static const char *const files[] = {"state", "link_layer", "rate"};
+    static const char *const keys[] = {"state", "link", "rate"};
+    char device[256] = "", port[256] = "", name[520], path[1024], line[LIST_BYTES];
+    (void)sscanf(folder, RDMA_FOLDER "/%255[^/]/ports/%255s", device, port);
     snprintf(name, sizeof(name), "%s:%s", device, port);
     info_begin(report, "rdma", name);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s", device, port, files[i].file);
-        info_text(report, files[i].key, tw_line_read(path, "", line, sizeof(line)) ? line : "unknown");
+        snprintf(path, sizeof(path), "%s/%s", folder, files[i]);
+        info_text(report, keys[i], tw_line_read(path, "", line, sizeof(line)) ? line : "unknown");
     }
     info_end(report);
-}
-
-/** Call `visit` for every entry of a folder whose name begins with no dot. The folder may not exist. */
-static void each_entry(const char *path, void (*visit)(info_report_t *, const char *, const char *),
-                       info_report_t *report, const char *parent)
-{
-    DIR *folder = opendir(path);
-    const struct dirent *entry;
-
-    if (!folder) {
-        return;
-    }
-    while ((entry = readdir(folder))) {
-        if (entry->d_name[0] != '.') {
-            visit(report, parent, entry->d_name);
-        }
-    }
-    closedir(folder);
-}
-
-static void rdma_device(info_report_t *report, const char *parent, const char *device)
-{
-    char path[512];
-    (void)parent;
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports", device);
-    each_entry(path, rdma_port, report, device);
 }
 
 void info_nics(info_report_t *report)
 {
     struct ifaddrs *addresses = NULL;
     struct if_nameindex *names = if_nameindex();
+    glob_t ports;
     if (!names || getifaddrs(&addresses) != 0) {
         tw_warn("cannot list the network interfaces: %s", strerror(errno));
     }
@@ -257,5 +211,10 @@ void info_nics(info_report_t *report)
     }
     freeifaddrs(addresses);
     if_freenameindex(names);
-    each_entry("/sys/class/infiniband", rdma_device, report, NULL);
+    if (glob(RDMA_FOLDER "/*/ports/*", 0, NULL, &ports) == 0) {
+        for (size_t i = 0; i < ports.gl_pathc; i++) {
+            rdma_port(report, ports.gl_pathv[i]);
+        }
+        globfree(&ports);
+    }
 }

@@ -37,8 +37,8 @@ void info_build(info_report_t *report);
 void info_cpu(info_report_t *report);
 /** Report network interfaces and RDMA devices. */
 void info_nics(info_report_t *report);
-/** Report TCP's congestion control: the one in effect, as seen on a connection of this machine to itself, and
- *  those the system has. A route may set another: it is reported with its interface. */
+/** Report TCP's congestion control: the one that a new socket has, and those the system has. A route may set
+ *  another: it is reported with its interface. */
 void info_tcp(info_report_t *report);
 /** Report CUDA's driver and GPUs, through libcuda.so.1, and NCCL, through libnccl.so.2. Neither is needed. */
 void info_gpus(info_report_t *report);
