@@ -13,43 +13,42 @@
 /* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not
  * known. */
 typedef struct {
-    /* algorithm: as algo, "plain ..." where a mode declined */
-    const char *op, *mode, *algo, *algorithm, *type;
-    int nodes, ranks_per_node, identical, ok, quantized, iters, block, hadamard;
+    tw_bench_options_t asked;
+    tw_bench_row_t is;
+    const char *op, *mode, *algorithm, *type; /* algorithm: is.plan.algo, "plain ..." where a mode declined */
+    int nodes, ranks_per_node, ok;
     int64_t link_bps, tcp_bps;
-    size_t bytes;
-    double us_median, us_min, us_max, algbw, busbw, utilization, speedup, rel_rmse, max_abs_err, model_us;
-    uint64_t inter_node_bytes;
+    double algbw, busbw, utilization, model_us;
     const char *inner, *congestion, *device, *transport, *data, *note;
 } row_t;
 
 static const bench_column_t columns[] = {
     {"op", NULL, NULL, BENCH_STRING, BENCH_AT(op), 0},
-    {"bytes", "bytes", "%10lld", BENCH_INT64, BENCH_AT(bytes), 0},
+    {"bytes", "bytes", "%10lld", BENCH_INT64, BENCH_AT(is.bytes), 0},
     {"mode", "mode", "%-8s", BENCH_STRING, BENCH_AT(mode), 0},
     {NULL, "algorithm", "%-18s", BENCH_STRING, BENCH_AT(algorithm), 0},
-    {"algo", NULL, NULL, BENCH_STRING, BENCH_AT(algo), 0},
+    {"algo", NULL, NULL, BENCH_STRING, BENCH_AT(is.plan.algo), 0},
     {"type", NULL, NULL, BENCH_STRING, BENCH_AT(type), 0},
     {"nodes", NULL, NULL, BENCH_INT, BENCH_AT(nodes), 0},
     {"ranks_per_node", NULL, NULL, BENCH_INT, BENCH_AT(ranks_per_node), 0},
     {"link_bps", NULL, NULL, BENCH_INT64, BENCH_AT(link_bps), 0},
-    {"time_us_median", "median, us", "%10.1f", BENCH_DOUBLE, BENCH_AT(us_median), 0},
-    {"time_us_min", "min, us", "%9.1f", BENCH_DOUBLE, BENCH_AT(us_min), 0},
-    {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, BENCH_AT(us_max), 0},
+    {"time_us_median", "median, us", "%10.1f", BENCH_DOUBLE, BENCH_AT(is.us_median), 0},
+    {"time_us_min", "min, us", "%9.1f", BENCH_DOUBLE, BENCH_AT(is.us_min), 0},
+    {"time_us_max", "max, us", "%9.1f", BENCH_DOUBLE, BENCH_AT(is.us_max), 0},
     {"algbw_GBps", "alg GB/s", "%8.3f", BENCH_DOUBLE, BENCH_AT(algbw), 0},
     {"busbw_GBps", "bus GB/s", "%8.3f", BENCH_DOUBLE, BENCH_AT(busbw), 0},
-    {"inter_node_bytes", "inter-node", "%11lld", BENCH_INT64, BENCH_AT(inter_node_bytes), 0},
+    {"inter_node_bytes", "inter-node", "%11lld", BENCH_INT64, BENCH_AT(is.inter_node_bytes), 0},
     {"link_utilization", "link, %", "%7.1f", BENCH_DOUBLE, BENCH_AT(utilization), 100},
-    {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, BENCH_AT(speedup), 0},
-    {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, BENCH_AT(rel_rmse), 0},
-    {"max_abs_err", NULL, NULL, BENCH_DOUBLE, BENCH_AT(max_abs_err), 0},
-    {"identical", "same bits", "%9s", BENCH_BOOL, BENCH_AT(identical), 0},
+    {"speedup", "speed-up", "%8.2f", BENCH_DOUBLE, BENCH_AT(is.speedup), 0},
+    {"rel_rmse", "rel. RMSE", "%9.2e", BENCH_DOUBLE, BENCH_AT(is.rel_rmse), 0},
+    {"max_abs_err", NULL, NULL, BENCH_DOUBLE, BENCH_AT(is.max_abs_err), 0},
+    {"identical", "same bits", "%9s", BENCH_BOOL, BENCH_AT(is.identical), 0},
     {"ok", "ok", "%3s", BENCH_BOOL, BENCH_AT(ok), 0},
-    {"quantized", NULL, NULL, BENCH_BOOL, BENCH_AT(quantized), 0},
-    {"iters", NULL, NULL, BENCH_INT, BENCH_AT(iters), 0},
-    {"block", NULL, NULL, BENCH_INT, BENCH_AT(block), 0},
+    {"quantized", NULL, NULL, BENCH_BOOL, BENCH_AT(is.plan.quantized), 0},
+    {"iters", NULL, NULL, BENCH_INT, BENCH_AT(is.iters), 0},
+    {"block", NULL, NULL, BENCH_INT, BENCH_AT(asked.block), 0},
     {"inner", NULL, NULL, BENCH_STRING, BENCH_AT(inner), 0},
-    {"hadamard", NULL, NULL, BENCH_BOOL, BENCH_AT(hadamard), 0},
+    {"hadamard", NULL, NULL, BENCH_BOOL, BENCH_AT(asked.hadamard), 0},
     {"model_us", NULL, NULL, BENCH_DOUBLE, BENCH_AT(model_us), 0},
     {"tcp_bps", NULL, NULL, BENCH_INT64, BENCH_AT(tcp_bps), 0},
     {"congestion", NULL, NULL, BENCH_STRING, BENCH_AT(congestion), 0},
@@ -135,32 +134,20 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
     char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
     snprintf(algorithm, sizeof(algorithm), "%s%s", declined ? "plain " : "", row->plan.algo);
     coll_describe(row, declined, note, sizeof(note));
-    const row_t line = {.op = tw_coll_op_name(options->op),
+    const row_t line = {.asked = *options,
+                        .is = *row,
+                        .op = tw_coll_op_name(options->op),
                         .mode = tw_quant_row_get(row->mode)->name,
-                        .algo = row->plan.algo,
                         .algorithm = algorithm,
                         .type = tw_type_name(options->type),
                         .nodes = report->n_nodes,
                         .ranks_per_node = report->world / report->n_nodes,
                         .link_bps = (int64_t)report->link_bps,
-                        .bytes = row->bytes,
-                        .us_median = row->us_median,
-                        .us_min = row->us_min,
-                        .us_max = row->us_max,
                         .algbw = bandwidth,
                         .busbw = bandwidth * busbw_factor(options->op, report->world),
-                        .inter_node_bytes = row->inter_node_bytes,
                         .utilization = utilization(report, row),
-                        .speedup = row->speedup,
-                        .rel_rmse = row->rel_rmse,
-                        .max_abs_err = row->max_abs_err,
-                        .identical = row->identical,
                         .ok = !row->fault,
-                        .quantized = row->plan.quantized,
-                        .iters = row->iters,
-                        .block = options->block,
                         .inner = options->inner_int8 ? "int8" : "plain",
-                        .hadamard = options->hadamard,
                         .model_us = row->plan.model_sec * 1e6,
                         .tcp_bps = (int64_t)report->tcp_bps,
                         .congestion = report->congestion,
