@@ -65,30 +65,16 @@ static int64_t available_memory(void)
 
 /* ---- placement ----------------------------------------------------------------------------------------- */
 
-/** Whether a list such as "0-3,8" contains all processors of a set. */
-static int has_all(const char *list, const cpu_set_t *set)
+/** Whether all processors of a set are in the folder of a NUMA node. */
+static int has_all(const char *folder, const cpu_set_t *set)
 {
-    cpu_set_t listed;
-    CPU_ZERO(&listed);
-    for (const char *at = list; *at;) {
-        char *end;
-        const long first = strtol(at, &end, 10);
-        long last = first;
-        if (end == at) {
-            break;
-        }
-        if (*end == '-') {
-            at = end + 1;
-            last = strtol(at, &end, 10);
-        }
-        for (long cpu = first; cpu <= last && cpu >= 0 && cpu < CPU_SETSIZE; cpu++) {
-            CPU_SET((size_t)cpu, &listed);
-        }
-        at = *end == ',' ? end + 1 : "";
+    int all = 1;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && all; cpu++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof(path), "%s/cpu%zu", folder, cpu);
+        all = !CPU_ISSET(cpu, set) || access(path, F_OK) == 0;
     }
-    cpu_set_t both;
-    CPU_AND(&both, &listed, set);
-    return CPU_EQUAL(&both, set);
+    return all;
 }
 
 /** The NUMA node that has all processors that this process may run on, or -1. */
@@ -98,10 +84,7 @@ static int numa_node(const cpu_set_t *set)
     int found = -1, node;
     (void)glob(NODE_FOLDER "/node[0-9]*", 0, NULL, &nodes);
     for (size_t i = 0; i < nodes.gl_pathc; i++) {
-        char path[PATH_BYTES], line[LINE_BYTES];
-        snprintf(path, sizeof(path), "%s/cpulist", nodes.gl_pathv[i]);
-        if (sscanf(nodes.gl_pathv[i], NODE_FOLDER "/node%d", &node) == 1 &&
-            tw_line_read(path, "", line, sizeof(line)) && has_all(line, set)) {
+        if (sscanf(nodes.gl_pathv[i], NODE_FOLDER "/node%d", &node) == 1 && has_all(nodes.gl_pathv[i], set)) {
             found = node;
         }
     }

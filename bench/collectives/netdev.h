@@ -10,11 +10,9 @@ typedef struct tw_netdev_counters {
     uint64_t rx_bytes, rx_packets, tx_bytes, tx_packets;
 } tw_netdev_counters_t;
 
-/** Add up the counters of `devices`, one or a list such as "eth0,eth1", in the caller's network namespace.
- *  TW_ERR_NOT_FOUND, TW_ERR_IO or TW_ERR_FORMAT, logged. */
+/** Add up the counters of `devices`, one or a list such as "eth0,eth1". /sys shows those of the network
+ *  namespace that it was mounted in, as nodes of the cluster in a box have it. TW_ERR_NOT_FOUND, logged. */
 tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out);
-/** Do the same with the text of /proc/net/dev; logs nothing. */
-tw_status_t tw_netdev_parse(const char *text, const char *devices, tw_netdev_counters_t *out);
 
 /** What the library counted: payload `sent_bytes` in `sent_messages`, over `n_pauses` quiet moments at which
  *  the interface's counters were read. The interface must show at least the payload, and at most the payload
