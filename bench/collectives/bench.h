@@ -19,7 +19,7 @@ TW_C_BEGIN
 #define TW_BENCH_SMALL_MORE 10 /**< small operations run at most this many times the iterations asked for */
 #define TW_BENCH_REASON_BYTES 160
 
-/** How bytes travel between GPUs. */
+/** How bytes travel between GPUs, in the order of --wire's words. */
 typedef enum tw_bench_wire {
     TW_BENCH_WIRE_AUTO,
     TW_BENCH_WIRE_NCCL,

@@ -118,16 +118,11 @@ static void take_type(struct argp_state *state, const tw_flag_t *flag, void *ctx
     }
 }
 
-static void take_wire(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
-{
-    static const char *const names[] = {"auto", "nccl", "transport"};
-    ((tw_bench_options_t *)ctx)->wire = (tw_bench_wire_t)tw_flag_choice(state, flag, text, names, 3);
-}
-
 #define AT(member) offsetof(tw_bench_options_t, member)
 
 static const char *const inner_names[] = {"plain", "int8", NULL};
 static const char *const device_names[] = {"cpu", "cuda", NULL};
+static const char *const wire_names[] = {"auto", "nccl", "transport", NULL};
 
 static const tw_flag_t flag_list[] = {
     {.field = {"nodes", "4", "N", "Nodes of the cluster in a box", TW_CONFIG_INT32, AT(n_nodes), 1,
@@ -179,8 +174,7 @@ static const tw_flag_t flag_list[] = {
     {.field = {"wire", "auto", "WIRE",
                "Between GPUs: nccl; transport, straight from GPU memory or through pinned host memory as "
                "TW_COLL_GPU_WORKSPACE says; auto: nccl where each rank has a GPU of its own",
-               TW_CONFIG_STRING, 0, 0, 0, NULL},
-     .take = take_wire},
+               TW_CONFIG_ENUM, AT(wire), 0, 0, wire_names}},
     {.field = {"iters", "10", "N",
                "Measured iterations of each mode and size, fewer where they take long, at least 3; more of "
                "small ones, "
