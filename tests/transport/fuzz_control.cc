@@ -83,13 +83,14 @@ void join(const uint8_t *data, size_t bytes)
         return;
     }
     tw_msg_join_write(&parsed, &again);
-    const size_t without_tls = again.bytes - 4 - sizeof(parsed.net_tls) - sizeof(parsed.node_tls),
-                 numbers = without_tls - sizeof(parsed.version) - sizeof(parsed.ucx);
+    const size_t without_tls = again.bytes - 4 - sizeof(parsed.who.net_tls) - sizeof(parsed.who.node_tls),
+                 numbers = without_tls - sizeof(parsed.version) - sizeof(parsed.who.ucx);
     check(!again.failed && (bytes == numbers || bytes == without_tls || bytes >= again.bytes) &&
           !memcmp(again.data, data, numbers));
-    check(memchr(parsed.net_tls, 0, sizeof(parsed.net_tls)) &&
-          memchr(parsed.node_tls, 0, sizeof(parsed.node_tls)));
-    check(memchr(parsed.version, 0, sizeof(parsed.version)) && memchr(parsed.ucx, 0, sizeof(parsed.ucx)));
+    check(memchr(parsed.who.net_tls, 0, sizeof(parsed.who.net_tls)) &&
+          memchr(parsed.who.node_tls, 0, sizeof(parsed.who.node_tls)));
+    check(memchr(parsed.version, 0, sizeof(parsed.version)) &&
+          memchr(parsed.who.ucx, 0, sizeof(parsed.who.ucx)));
     tw_msg_writer_cleanup(&again);
 }
 

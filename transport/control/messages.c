@@ -136,14 +136,14 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
     tw_msg_write(out, join->instance, sizeof(join->instance));
     write_number(out, join->rank, 4);
     write_number(out, join->world, 4);
-    write_number(out, (uint32_t)join->local_rank, 4);
-    write_number(out, join->node_id, 8);
-    write_number(out, join->shm_id, 8);
+    write_number(out, (uint32_t)join->who.local_rank, 4);
+    write_number(out, join->who.node_id, 8);
+    write_number(out, join->who.shm_id, 8);
     tw_msg_write(out, join->version, sizeof(join->version));
-    tw_msg_write(out, join->ucx, sizeof(join->ucx));
-    write_number(out, (uint32_t)join->local_world, 4);
-    tw_msg_write(out, join->net_tls, sizeof(join->net_tls));
-    tw_msg_write(out, join->node_tls, sizeof(join->node_tls));
+    tw_msg_write(out, join->who.ucx, sizeof(join->who.ucx));
+    write_number(out, (uint32_t)join->who.local_world, 4);
+    tw_msg_write(out, join->who.net_tls, sizeof(join->who.net_tls));
+    tw_msg_write(out, join->who.node_tls, sizeof(join->who.node_tls));
 }
 
 /** Read a text that must end within a field of its own. */
@@ -165,20 +165,20 @@ tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *jo
     }
     join->rank = (uint32_t)msg_read_number(&reader, 4);
     join->world = (uint32_t)msg_read_number(&reader, 4);
-    join->local_rank = (int32_t)msg_read_number(&reader, 4);
-    join->node_id = msg_read_number(&reader, 8);
-    join->shm_id = msg_read_number(&reader, 8);
-    join->version[0] = join->ucx[0] = '\0';
+    join->who.local_rank = (int32_t)msg_read_number(&reader, 4);
+    join->who.node_id = msg_read_number(&reader, 8);
+    join->who.shm_id = msg_read_number(&reader, 8);
+    join->version[0] = join->who.ucx[0] = '\0';
     if (reader.left > 0) {
         read_text(&reader, join->version, sizeof(join->version));
-        read_text(&reader, join->ucx, sizeof(join->ucx));
+        read_text(&reader, join->who.ucx, sizeof(join->who.ucx));
     }
-    join->local_world = -1;
-    join->net_tls[0] = join->node_tls[0] = '\0';
+    join->who.local_world = -1;
+    join->who.net_tls[0] = join->who.node_tls[0] = '\0';
     if (reader.left > 0) {
-        join->local_world = (int32_t)msg_read_number(&reader, 4);
-        read_text(&reader, join->net_tls, sizeof(join->net_tls));
-        read_text(&reader, join->node_tls, sizeof(join->node_tls));
+        join->who.local_world = (int32_t)msg_read_number(&reader, 4);
+        read_text(&reader, join->who.net_tls, sizeof(join->who.net_tls));
+        read_text(&reader, join->who.node_tls, sizeof(join->who.node_tls));
     }
     return reader.failed ? TW_ERR_FORMAT : TW_OK;
 }

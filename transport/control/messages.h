@@ -92,21 +92,26 @@ void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 /* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; their
  * results point into the payload. */
 
+/** Where a rank runs, and by what. */
+typedef struct tw_msg_member {
+    int32_t local_rank;
+    uint64_t node_id; /**< equal for ranks of one node */
+    uint64_t shm_id;  /**< equal for ranks that can share memory */
+    /* Only the rank itself and rank 0 know this. */
+    char ucx[TW_MSG_VERSION_BYTES]; /**< version of its UCX; "" if it does not say */
+    int32_t local_world; /**< number of ranks on its node, as the launcher says; -1: it does not say */
+    /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" if the rank does not say */
+    char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
+} tw_msg_member_t;
+
 /** Who a rank is. Versions come before anything that could differ between them: a rank that does not name
- *  them, or says more after them, can be read, too. */
+ *  them, or says more after them, can be read, too. Parsing turns unprintable bytes of texts into '?'. */
 typedef struct tw_msg_join {
     /** random, one per process and attempt to join: tells a second try from a second process */
     uint8_t instance[TW_MSG_INSTANCE_BYTES];
     uint32_t rank, world;
-    int32_t local_rank;
-    uint64_t node_id; /**< equal for ranks of one node */
-    uint64_t shm_id;  /**< equal for ranks that can share memory */
-    /** versions of Thinwire and of its UCX; "" if the rank does not say. Parsing turns unprintable bytes into
-     *  '?' */
-    char version[TW_MSG_VERSION_BYTES], ucx[TW_MSG_VERSION_BYTES];
-    int32_t local_world; /**< number of ranks on its node, as the launcher says; -1: it does not say */
-    /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" if the rank does not say */
-    char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
+    char version[TW_MSG_VERSION_BYTES]; /**< version of Thinwire; "" if the rank does not say */
+    tw_msg_member_t who;
 } tw_msg_join_t;
 
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
@@ -118,15 +123,6 @@ typedef struct tw_msg_settings {
     /** device by which others reach rank 0; "" if all ranks are on its node */
     char device[TW_MSG_DEVICE_BYTES];
 } tw_msg_settings_t;
-
-typedef struct tw_msg_member {
-    int32_t local_rank;
-    uint64_t node_id, shm_id;
-    /* Only the rank itself and rank 0 know this. */
-    char ucx[TW_MSG_VERSION_BYTES];
-    int32_t local_world;
-    char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
-} tw_msg_member_t;
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,
                           tw_msg_writer_t *out);

@@ -191,7 +191,6 @@ static tw_status_t wait_members(client_t *client)
 tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                   const tw_transport_options_t *options, const tw_token_key_t *key)
 {
-    const tw_msg_member_t *own = &rendezvous->members[job->rank];
     client_t client = {.rendezvous = rendezvous,
                        .job = job,
                        .options = options,
@@ -199,15 +198,9 @@ tw_status_t tw_rendezvous_connect(tw_rendezvous_t *rendezvous, const tw_job_t *j
                        .deadline_ns = tw_connection_deadline(options->join_timeout),
                        .join = {.rank = (uint32_t)job->rank,
                                 .world = (uint32_t)job->world,
-                                .local_rank = own->local_rank,
-                                .local_world = own->local_world,
-                                .node_id = own->node_id,
-                                .shm_id = own->shm_id}};
+                                .version = TW_VERSION,
+                                .who = rendezvous->members[job->rank]}};
     tw_token_random(client.join.instance, sizeof(client.join.instance));
-    snprintf(client.join.version, sizeof(client.join.version), "%s", TW_VERSION);
-    memcpy(client.join.ucx, own->ucx, sizeof(client.join.ucx));
-    memcpy(client.join.net_tls, own->net_tls, sizeof(client.join.net_tls));
-    memcpy(client.join.node_tls, own->node_tls, sizeof(client.join.node_tls));
     TW_TRY(get_in(&client));
     tw_socket_device(rendezvous->connections->fd, rendezvous->device, sizeof(rendezvous->device));
     return wait_members(&client);

@@ -195,23 +195,23 @@ static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const 
     for (int r = 0; r < rendezvous->world; r++) {
         const tw_msg_member_t *member = &rendezvous->members[r];
         const int is_here = r == 0 || tw_connection_is_open(&rendezvous->connections[r]);
-        if (!is_here || member->shm_id != join->shm_id) {
+        if (!is_here || member->shm_id != join->who.shm_id) {
             continue;
         }
-        if (join->node_tls[0] && strcmp(member->node_tls, join->node_tls) != 0) {
+        if (join->who.node_tls[0] && strcmp(member->node_tls, join->who.node_tls) != 0) {
             return contradiction(server,
                                  "ranks %d and %u (%s) are on one node, and have TW_NODE_TLS=%s and %s", r,
-                                 join->rank, name, member->node_tls, join->node_tls);
+                                 join->rank, name, member->node_tls, join->who.node_tls);
         }
-        if (strcmp(member->ucx, join->ucx) != 0 && member->local_world != join->local_world) {
+        if (strcmp(member->ucx, join->who.ucx) != 0 && member->local_world != join->who.local_world) {
             return contradiction(server,
                                  "ranks %d and %u (%s) are on one node, and their launcher says that it has "
                                  "%d and %d ranks (LOCAL_WORLD_SIZE)",
-                                 r, join->rank, name, member->local_world, join->local_world);
+                                 r, join->rank, name, member->local_world, join->who.local_world);
         }
-        if (strcmp(member->ucx, join->ucx) != 0) {
+        if (strcmp(member->ucx, join->who.ucx) != 0) {
             return contradiction(server, "ranks %d and %u (%s) are on one node, and have UCX %s and %s", r,
-                                 join->rank, name, or_older(member->ucx), or_older(join->ucx));
+                                 join->rank, name, or_older(member->ucx), or_older(join->who.ucx));
         }
     }
     return TW_OK;
@@ -243,8 +243,8 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
         return contradiction(server, "rank %u (%s) lacks TW_NET_ENCRYPT=y, which rank 0 has", join->rank,
                              name);
     }
-    if (join->net_tls[0] && strcmp(join->net_tls, rendezvous->members[0].net_tls) != 0) {
-        return contradiction(server, "TW_NET_TLS is %s on rank %u (%s), and %s on rank 0", join->net_tls,
+    if (join->who.net_tls[0] && strcmp(join->who.net_tls, rendezvous->members[0].net_tls) != 0) {
+        return contradiction(server, "TW_NET_TLS is %s on rank %u (%s), and %s on rank 0", join->who.net_tls,
                              join->rank, name, rendezvous->members[0].net_tls);
     }
     return ucx_check(server, join, name);
@@ -262,12 +262,7 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     }
     *connection = stranger->connection;
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
-    rendezvous->members[join->rank] = (tw_msg_member_t){.local_rank = join->local_rank,
-                                                        .local_world = join->local_world,
-                                                        .node_id = join->node_id,
-                                                        .shm_id = join->shm_id};
-    memcpy(rendezvous->members[join->rank].ucx, join->ucx, sizeof(join->ucx));
-    memcpy(rendezvous->members[join->rank].node_tls, join->node_tls, sizeof(join->node_tls));
+    rendezvous->members[join->rank] = join->who;
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
     /* if it fails, that shows when it is read */
     (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0);

@@ -94,14 +94,14 @@ TEST(RendezvousMsg, Join)
     memcpy(join.instance, "0123456789abcdef", sizeof(join.instance));
     join.rank = 3;
     join.world = 70000;
-    join.local_rank = -1;
-    join.node_id = 0xfedcba9876543210;
-    join.shm_id = 7;
+    join.who.local_rank = -1;
+    join.who.node_id = 0xfedcba9876543210;
+    join.who.shm_id = 7;
     strcpy(join.version, "1.2.3");
-    strcpy(join.ucx, "1.19.0");
-    join.local_world = 5;
-    strcpy(join.net_tls, "tcp");
-    strcpy(join.node_tls, "posix,sysv,cma");
+    strcpy(join.who.ucx, "1.19.0");
+    join.who.local_world = 5;
+    strcpy(join.who.net_tls, "tcp");
+    strcpy(join.who.node_tls, "posix,sysv,cma");
     tw_msg_join_write(&join, &out.w);
     std::vector<uint8_t> payload = out.bytes();
     EXPECT_LE(payload.size(), 128u) << "what 0.2 takes";
@@ -114,12 +114,12 @@ TEST(RendezvousMsg, Join)
     }
     /* Ranks of older and of newer versions are understood, so that their versions can be named. */
     EXPECT_EQ(tw_msg_join_parse(payload.data(), without_versions, &seen), TW_OK);
-    EXPECT_EQ(seen.shm_id, join.shm_id);
+    EXPECT_EQ(seen.who.shm_id, join.who.shm_id);
     EXPECT_STREQ(seen.version, "");
     EXPECT_EQ(tw_msg_join_parse(payload.data(), without_tls, &seen), TW_OK);
-    EXPECT_STREQ(seen.ucx, "1.19.0");
-    EXPECT_STREQ(seen.net_tls, "");
-    EXPECT_EQ(seen.local_world, -1);
+    EXPECT_STREQ(seen.who.ucx, "1.19.0");
+    EXPECT_STREQ(seen.who.net_tls, "");
+    EXPECT_EQ(seen.who.local_world, -1);
     payload.push_back(17);
     EXPECT_EQ(tw_msg_join_parse(payload.data(), payload.size(), &seen), TW_OK);
     EXPECT_STREQ(seen.version, "1.2.3");
@@ -130,19 +130,19 @@ TEST(RendezvousMsg, Join)
     wild[without_versions + 1] = '\n';
     EXPECT_EQ(tw_msg_join_parse(wild.data(), wild.size(), &seen), TW_OK);
     EXPECT_EQ(std::string(seen.version), std::string(TW_MSG_VERSION_BYTES - 1, '?'));
-    EXPECT_EQ(std::string(seen.ucx), std::string(TW_MSG_VERSION_BYTES - 1, '?'));
+    EXPECT_EQ(std::string(seen.who.ucx), std::string(TW_MSG_VERSION_BYTES - 1, '?'));
     ASSERT_EQ(tw_msg_join_parse(payload.data(), payload.size(), &seen), TW_OK);
     EXPECT_EQ(memcmp(seen.instance, join.instance, sizeof(join.instance)), 0);
     EXPECT_EQ(seen.rank, join.rank);
     EXPECT_EQ(seen.world, join.world);
-    EXPECT_EQ(seen.local_rank, join.local_rank);
-    EXPECT_EQ(seen.node_id, join.node_id);
-    EXPECT_EQ(seen.shm_id, join.shm_id);
+    EXPECT_EQ(seen.who.local_rank, join.who.local_rank);
+    EXPECT_EQ(seen.who.node_id, join.who.node_id);
+    EXPECT_EQ(seen.who.shm_id, join.who.shm_id);
     EXPECT_STREQ(seen.version, "1.2.3");
-    EXPECT_STREQ(seen.ucx, "1.19.0");
-    EXPECT_EQ(seen.local_world, 5);
-    EXPECT_STREQ(seen.net_tls, "tcp");
-    EXPECT_STREQ(seen.node_tls, "posix,sysv,cma");
+    EXPECT_STREQ(seen.who.ucx, "1.19.0");
+    EXPECT_EQ(seen.who.local_world, 5);
+    EXPECT_STREQ(seen.who.net_tls, "tcp");
+    EXPECT_STREQ(seen.who.node_tls, "posix,sysv,cma");
 }
 
 TEST(RendezvousMsg, Members)

@@ -653,7 +653,7 @@ TEST_F(Rendezvous, ARankOutOfRange)
         std::thread rank_0([&] { join(ranks[0]); });
         tw_msg_join_t claim = {};
         strcpy(claim.version, TW_VERSION);
-        strcpy(claim.ucx, "1.2.3");
+        strcpy(claim.who.ucx, "1.2.3");
         int answer = 0;
         claim.rank = wrong;
         claim.world = 2;
@@ -673,7 +673,7 @@ TEST_F(Rendezvous, ASecondTry)
     std::thread rank_0([&] { join(ranks[0]); });
     tw_msg_join_t claim = {};
     strcpy(claim.version, TW_VERSION);
-    strcpy(claim.ucx, "1.2.3");
+    strcpy(claim.who.ucx, "1.2.3");
     int answer = 0;
     claim.rank = 1;
     claim.world = 3;
