@@ -74,15 +74,11 @@ typedef struct tw_bench_row {
 
 /** What is the same for all rows. */
 typedef struct tw_bench_report {
-    const tw_bench_options_t *options;
-    int world, n_nodes;
-    double link_bps; /**< 0: unshaped, or not known */
-    int is_box;      /**< 1: links are the cluster in a box's */
-    double tcp_bps;  /**< one TCP stream through the link; 0: not measured */
+    const struct tw_bench_rank *rank; /**< rank that reports */
+    double tcp_bps;                   /**< one TCP stream through the link; 0: not measured */
     /** Congestion control of all ranks' connections to other nodes; "": none of them is TCP. */
     const char *congestion;
     const char *data; /**< description of the input */
-    const char *transport;
     const char *wire; /**< how the counted bytes are cross-checked */
     FILE *json;       /**< NULL: none */
 } tw_bench_report_t;
@@ -120,7 +116,7 @@ typedef struct tw_bench_rank {
     int is_leader; /**< 1: the first rank of its node */
     tw_cluster_kind_t kind;
     const char *device; /**< interface whose counters are compared; NULL: none */
-    double link_bps;
+    double link_bps;    /**< rate of a node's link; 0: it is not shaped, or not known */
 } tw_bench_rank_t;
 
 /** Logs that there is no memory for `bytes`; returns TW_ERR_NO_MEMORY. */

@@ -129,15 +129,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
     if (!data) {
         return TW_ERR_INVALID;
     }
-    tw_bench_report_t report = {.options = options,
-                                .world = rank->world,
-                                .n_nodes = rank->n_nodes,
-                                .link_bps = rank->link_bps,
-                                .is_box = rank->kind == TW_CLUSTER_NODES,
-                                .data = data,
-                                .transport = rank->wire,
-                                .wire = describe_wire(rank),
-                                .json = json};
+    tw_bench_report_t report = {.rank = rank, .data = data, .wire = describe_wire(rank), .json = json};
     char congestion[TW_BENCH_REASON_BYTES] = "";
     tw_status_t status = tw_bench_tcp_rate(rank, &report.tcp_bps);
     if (status == TW_OK) {

@@ -75,13 +75,13 @@ static double wire_bps(const tw_bench_row_t *row)
 
 static double utilization(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
-    return report->link_bps > 0 ? wire_bps(row) / report->link_bps : NAN;
+    return report->rank->link_bps > 0 ? wire_bps(row) / report->rank->link_bps : NAN;
 }
 
 static void print_link(const tw_bench_report_t *report)
 {
-    if (report->link_bps > 0) {
-        printf("link %g Mb/s each way", report->link_bps * 1e-6);
+    if (report->rank->link_bps > 0) {
+        printf("link %g Mb/s each way", report->rank->link_bps * 1e-6);
     } else {
         printf("links not shaped, or their rate not known");
     }
@@ -100,19 +100,19 @@ static void print_tcp(const tw_bench_report_t *report)
 
 void tw_bench_report_head(const tw_bench_report_t *report)
 {
-    const tw_bench_options_t *options = report->options;
-    printf("# thinwire %s: %d ranks on %d nodes, ", tw_coll_op_name(options->op), report->world,
-           report->n_nodes);
+    const tw_bench_options_t *options = report->rank->options;
+    printf("# thinwire %s: %d ranks on %d nodes, ", tw_coll_op_name(options->op), report->rank->world,
+           report->rank->n_nodes);
     print_link(report);
     printf("\n# %s, blocks of %d with a bf16 scale%s; %s\n", tw_type_name(options->type), options->block,
-           options->hadamard ? ", rotated" : "", report->transport);
+           options->hadamard ? ", rotated" : "", report->rank->wire);
     printf("# data: %s\n", report->data);
     printf("# bytes on the wire: %s\n", report->wire);
     print_tcp(report);
     if (report->tcp_bps > 0) {
         printf("# one TCP stream through the same link (iperf3): %.0f Mb/s\n", report->tcp_bps * 1e-6);
     }
-    if (report->link_bps > 0 && report->is_box) {
+    if (report->rank->link_bps > 0 && report->rank->kind == TW_CLUSTER_NODES) {
         printf("# the burst that a shaped link grants after a pause is spent before each operation\n");
     }
     printf("#\n");
@@ -128,7 +128,7 @@ static void coll_describe(const tw_bench_row_t *row, int declined, char *text, s
 
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row)
 {
-    const tw_bench_options_t *options = report->options;
+    const tw_bench_options_t *options = report->rank->options;
     int declined = row->mode != TW_QUANT_PLAIN && !row->plan.quantized;
     double bandwidth = (double)row->bytes / row->us_median * 1e-3;
     char algorithm[64], note[TW_BENCH_REASON_BYTES + 8];
@@ -140,11 +140,11 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
                         .mode = tw_quant_row_get(row->mode)->name,
                         .algorithm = algorithm,
                         .type = tw_type_name(options->type),
-                        .nodes = report->n_nodes,
-                        .ranks_per_node = report->world / report->n_nodes,
-                        .link_bps = (int64_t)report->link_bps,
+                        .nodes = report->rank->n_nodes,
+                        .ranks_per_node = report->rank->ranks_per_node,
+                        .link_bps = (int64_t)report->rank->link_bps,
                         .algbw = bandwidth,
-                        .busbw = bandwidth * busbw_factor(options->op, report->world),
+                        .busbw = bandwidth * busbw_factor(options->op, report->rank->world),
                         .utilization = utilization(report, row),
                         .ok = !row->fault,
                         .inner = options->inner_int8 ? "int8" : "plain",
@@ -152,7 +152,7 @@ tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_
                         .tcp_bps = (int64_t)report->tcp_bps,
                         .congestion = report->congestion,
                         .device = options->cuda ? "cuda" : "cpu",
-                        .transport = report->transport,
+                        .transport = report->rank->wire,
                         .data = report->data,
                         .note = row->fault ? row->fault : row->reason};
     return bench_table_report(&table, &line, note, report->json);
