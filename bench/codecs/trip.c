@@ -10,6 +10,7 @@
 #define PIECE_ELEMS 4096
 
 typedef struct segment {
+    tw_type_t type;
     const uint8_t *src, *old, *older;
     uint8_t *dst;
     uint8_t *state, *state_before; /* state of the delta's second context; NULL: there is one context */
@@ -139,6 +140,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
     size_t bytes = tw_type_bytes(tensor->type);
     const uint8_t *old = tensor->old, *older = tensor->older;
     trip->segments[trip->n_segments++] = (segment_t){
+        .type = tensor->type,
         .src = (const uint8_t *)tensor->values + at * bytes,
         .old = old ? old + at * bytes : NULL,
         .older = older ? older + at * bytes : NULL,
@@ -177,27 +179,24 @@ static void trip_make_messages(trip_t *trip, size_t chunk_elems)
     }
 }
 
-static size_t segment_bytes(const message_t *message, size_t s)
+static size_t segment_bytes(const segment_t *segment)
 {
-    return message->segments[s].n_elems * tw_type_bytes(message->type);
+    return segment->n_elems * tw_type_bytes(segment->type);
 }
 
 /** Fill the receiver's tensors: with old values if the codec needs them; else with the new values if `others`
  *  is 1, with zeros if it is 0. */
 static void trip_begin(const trip_t *trip, int others)
 {
-    for (size_t m = 0; m < trip->n_messages; m++) {
-        const message_t *message = &trip->messages[m];
-        for (size_t s = 0; s < message->n; s++) {
-            const segment_t *segment = &message->segments[s];
-            const uint8_t *from = trip->delta ? segment->old : others ? segment->src : NULL;
-            if (from) {
-                memcpy(segment->dst, from, segment_bytes(message, s));
-            } else {
-                memset(segment->dst, 0, segment_bytes(message, s));
-            }
-            __asm__ volatile("" ::: "memory"); /* each copy counts */
+    for (size_t s = 0; s < trip->n_segments; s++) {
+        const segment_t *segment = &trip->segments[s];
+        const uint8_t *from = trip->delta ? segment->old : others ? segment->src : NULL;
+        if (from) {
+            memcpy(segment->dst, from, segment_bytes(segment));
+        } else {
+            memset(segment->dst, 0, segment_bytes(segment));
         }
+        __asm__ volatile("" ::: "memory"); /* each copy counts */
     }
 }
 
@@ -251,14 +250,14 @@ static tw_status_t trip_sample(trip_t *trip, size_t at)
 }
 
 /** Add the squares of a segment's values and of their errors. */
-static void add_errors(const segment_t *segment, tw_type_t type, double *squares, double *errors)
+static void add_errors(const segment_t *segment, double *squares, double *errors)
 {
     float x[PIECE_ELEMS], y[PIECE_ELEMS];
-    size_t bytes = tw_type_bytes(type);
+    size_t bytes = tw_type_bytes(segment->type);
     for (size_t i = 0; i < segment->n_elems; i += PIECE_ELEMS) {
         size_t n = segment->n_elems - i < PIECE_ELEMS ? segment->n_elems - i : PIECE_ELEMS;
-        tw_convert_to_fp32(type, segment->src + i * bytes, x, n);
-        tw_convert_to_fp32(type, segment->dst + i * bytes, y, n);
+        tw_convert_to_fp32(segment->type, segment->src + i * bytes, x, n);
+        tw_convert_to_fp32(segment->type, segment->dst + i * bytes, y, n);
         for (size_t k = 0; k < n; k++) {
             *squares += (double)x[k] * x[k];
             *errors += ((double)y[k] - x[k]) * ((double)y[k] - x[k]);
@@ -271,13 +270,10 @@ static double trip_error(const trip_t *trip, int *is_same)
 {
     double squares = 0, errors = 0;
     *is_same = 1;
-    for (size_t m = 0; m < trip->n_messages; m++) {
-        const message_t *message = &trip->messages[m];
-        for (size_t s = 0; s < message->n; s++) {
-            const segment_t *segment = &message->segments[s];
-            *is_same = *is_same && memcmp(segment->src, segment->dst, segment_bytes(message, s)) == 0;
-            add_errors(segment, message->type, &squares, &errors);
-        }
+    for (size_t s = 0; s < trip->n_segments; s++) {
+        const segment_t *segment = &trip->segments[s];
+        *is_same = *is_same && memcmp(segment->src, segment->dst, segment_bytes(segment)) == 0;
+        add_errors(segment, &squares, &errors);
     }
     return errors > 0 ? sqrt(errors / squares) : 0;
 }
