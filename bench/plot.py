@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 
 NEEDED = ("op", "mode", "bytes", "nodes", "ranks_per_node", "link_bps")
 UNITS = {
@@ -120,38 +119,46 @@ def make_title(rows):
     return what + (", %g Gb/s links" % (link / 1e9) if link else ", links not shaped")
 
 
-def make_script(rows, args, folder):
-    """Returns gnuplot's commands. Each line's points lie in a file of their own."""
+def data_of(name, form, points):
+    """Returns gnuplot's command for data of this name, a line for each point."""
+    return "$%s << EOD\n%sEOD" % (name, "".join(form % tuple(point) + "\n" for point in points))
+
+
+def picture_of(args, title, labels, settings, data, plots):
+    """Returns gnuplot's commands for a picture of one panel. labels: of x and y."""
+    return "\n".join([
+        *data,
+        "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
+        "set output " + quote(args.output),
+        "set title %s noenhanced" % quote(args.title or title),
+        "set xlabel " + quote(labels[0]),
+        "set ylabel " + quote(labels[1]),
+        "set grid",
+        *settings,
+        "plot " + ", \\\n     ".join(plots),
+        "",
+    ])
+
+
+def make_script(rows, args):
+    """Draw values over sizes."""
     lines = make_lines(rows, args.y)
     full = line_rate(rows, args.y)
     if full:
         lines.append(("plain on a full link", full))
     sizes = sorted({row["bytes"] for row in rows})
-    plots = []
+    data, plots = [], []
     for i, (label, points) in enumerate(lines):
-        path = os.path.join(folder, "line%d" % i)
-        with open(path, "w") as file:
-            file.writelines("%d %.9g\n" % point for point in points)
         is_full = full and i == len(lines) - 1
         style = ("lines dashtype 2 linecolor 'gray40'" if is_full
                  else "linespoints linewidth 2 pointtype %d" % (i % 12 + 4))
-        plots.append("%s using 1:2 with %s title %s" % (quote(path), style, quote(label)))
-    low, high = sizes[0] / 1.3, sizes[-1] * 1.3
-    return "\n".join([
-        "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
-        "set output " + quote(args.output),
-        "set title %s noenhanced" % quote(args.title or make_title(rows)),
-        "set xlabel 'size of the whole tensors in their source type'",
-        "set ylabel " + quote(UNITS.get(args.y, args.y)),
-        "set logscale x 2",
-        "set xrange [%g:%g]" % (low, high),
-        "set xtics (%s)" % ", ".join("%s %d" % (quote(size_text(size)), size) for size in sizes),
-        "set yrange [0:*]",
-        "set grid",
-        "set key top left",
-        "plot " + ", \\\n     ".join(plots),
-        "",
-    ])
+        data.append(data_of("line%d" % i, "%d %.9g", points))
+        plots.append("$line%d using 1:2 with %s title %s" % (i, style, quote(label)))
+    tics = ", ".join("%s %d" % (quote(size_text(size)), size) for size in sizes)
+    return picture_of(args, make_title(rows),
+                      ("size of the whole tensors in their source type", UNITS.get(args.y, args.y)),
+                      ["set logscale x 2", "set xrange [%g:%g]" % (sizes[0] / 1.3, sizes[-1] * 1.3),
+                       "set xtics (%s)" % tics, "set yrange [0:*]", "set key top left"], data, plots)
 
 
 def make_step_lines(rows, key):
@@ -175,55 +182,39 @@ def smooth(values):
     return [sum(window) / len(window) for window in windows]
 
 
-def make_suite_script(rows, args, folder):
+def make_suite_script(rows, args):
     """Draw losses over what was sent until then, or over the time that has passed."""
     place, unit = ENTRANT_UNITS[args.y]
     points = [{"set": row["entrant"], "step": point[place], "loss": point[2]}
               for row in rows for point in row.get("curve", [])]
-    return make_step_script(points, args, folder, "loss", unit)
+    return make_step_script(points, args, "loss", unit)
 
 
-def make_step_script(rows, args, folder, key=None, over="step"):
+def make_step_script(rows, args, key=None, over="step"):
     key = key or args.y
     lines = make_step_lines(rows, key)
     if not lines:
         fail("%s: no line has any '%s'" % (args.file, key))
-    plots = []
-    for i, (label, points) in enumerate(lines):
-        path = os.path.join(folder, "line%d" % i)
-        with open(path, "w") as file:
-            file.writelines("%.9g %.9g\n" % point for point in points)
-        plots.append("%s using 1:2 with lines linewidth 2 linecolor %d dashtype %d title %s noenhanced"
-                     % (quote(path), i % 8 + 1, i // 8 + 1, quote(label)))  # gnuplot has eight colours
-    return "\n".join([
-        "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
-        "set output " + quote(args.output),
-        "set title %s noenhanced" % quote(args.title or os.path.basename(args.file)),
-        "set xlabel " + quote(over),
-        "set ylabel " + quote(STEP_UNITS[key]),
-        "set yrange [%s:*]" % ("*" if key == "loss" else "0"),
-        "set logscale x" if over.startswith("MB") else "",
-        "set grid",
-        "plot " + ", \\\n     ".join(plots),
-        "",
-    ])
+    data = [data_of("line%d" % i, "%.9g %.9g", points) for i, (_, points) in enumerate(lines)]
+    plots = ["$line%d using 1:2 with lines linewidth 2 title %s noenhanced" % (i, quote(label))
+             for i, (label, _) in enumerate(lines)]
+    return picture_of(args, os.path.basename(args.file), (over, STEP_UNITS[key]),
+                      ["set yrange [%s:*]" % ("*" if key == "loss" else "0")], data, plots)
 
 
-def make_panel(case, rows, colours, folder):
-    plots = ["0 with lines linecolor 'gray40' notitle"]
+def make_panel(number, case, rows, colours):
+    data, plots = [], ["0 with lines linecolor 'gray40' notitle"]
     for i, row in enumerate(rows):
-        path = os.path.join(folder, "%s%d" % (case, i))
-        with open(path, "w") as file:
-            file.writelines("%d %.9g %.9g\n" % tuple(point) for point in row["off_curve"])
-        colour = colours.index(row["grads"]) + 1
-        plots += ["%s using 1:($2-$3):($2+$3) with filledcurves linecolor %d notitle" % (quote(path), colour),
-                  "%s using 1:2 with lines linewidth 2 linecolor %d title %s noenhanced"
-                  % (quote(path), colour, quote(row["grads"]))]
-    return ["set title %s noenhanced" % quote(case + ": " + rows[0]["why"]),
+        name, colour = "case%dline%d" % (number, i), colours.index(row["grads"]) + 1
+        data.append(data_of(name, "%d %.9g %.9g", row["off_curve"]))
+        plots += ["$%s using 1:($2-$3):($2+$3) with filledcurves linecolor %d notitle" % (name, colour),
+                  "$%s using 1:2 with lines linewidth 2 linecolor %d title %s noenhanced"
+                  % (name, colour, quote(row["grads"]))]
+    return [*data, "set title %s noenhanced" % quote(case + ": " + rows[0]["why"]),
             "plot " + ", \\\n     ".join(plots)]
 
 
-def make_case_script(rows, args, folder):
+def make_case_script(rows, args):
     """Draw a panel for each case: each choice's distance in training loss from plain's; a choice with plain's
     bits is the line at 0."""
     cases = {}
@@ -243,8 +234,8 @@ def make_case_script(rows, args, folder):
               "set grid",
               "set key top right font 'sans,7'",
               "set multiplot layout %d,%d title %s noenhanced" % (height, width, quote(title))]
-    for case, own in cases.items():
-        script += make_panel(case, own, colours, folder)
+    for number, (case, own) in enumerate(cases.items()):
+        script += make_panel(number, case, own, colours)
     return "\n".join(script + ["unset multiplot", ""])
 
 
@@ -279,10 +270,8 @@ def main():
     gnuplot = shutil.which("gnuplot")
     if not gnuplot:
         fail("gnuplot is not installed (Debian: gnuplot-nox)")
-    with tempfile.TemporaryDirectory() as scratch:
-        script = make(rows, args, scratch)
-        done = subprocess.run([gnuplot], input=script.encode(),
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run([gnuplot], input=make(rows, args).encode(), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
     if done.returncode != 0:
         fail("gnuplot: " + done.stderr.decode(errors="replace").strip())
     print(args.output)
