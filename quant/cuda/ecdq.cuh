@@ -10,27 +10,36 @@
 
 #include "quant/cuda/lossless_decode.cuh"
 
+/** A thread's dithers: of the elements that it visits, 32 apart, four have the same words. */
+struct tw_ecdq_dithers {
+    uint32_t key[2];
+    uint32_t counter = ~0u;
+    tw_philox_words_t words = {};
+
+    TW_DEVICE uint16_t half(uint32_t i)
+    {
+        const uint32_t own = tw_ecdq_counter(i);
+        if (own != counter) {
+            counter = own;
+            words = tw_philox({{own}}, key[0], key[1]);
+        }
+        return tw_ecdq_half(words, i);
+    }
+};
+
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
 template <int TYPE>
 struct tw_ecdq_kernel_gather {
-    using element = tw_lossless_element<TYPE>;
-
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        tw_lossless_cursor cursor = {0, 0, 0};
-        if (!job.state->coded) {
-            return;
-        }
-        tw_lossless_each(
-            job, job.n_pieces, job.n_rows,
-            [&](uint64_t e, uint32_t x, uint16_t expected, bool) {
-                float value = element::value(tw_lossless_load<element::bytes>(job, e, cursor));
-                int32_t integer = (int32_t)tw_ecdq_integer(value, expected, tw_ecdq_half(job.key, x));
-                job.heads[x] = (uint16_t)integer;
-                job.codes[x] = tw_ecdq_symbol(integer, expected);
-            },
-            [](uint64_t) {});
+        tw_ecdq_dithers dither = {{job.key[0], job.key[1]}};
+        tw_lossless_gather<TYPE>(job, [&](uint32_t bits, uint32_t x, uint16_t expected) {
+            float value = tw_lossless_element<TYPE>::value(bits);
+            int32_t integer = (int32_t)tw_ecdq_integer(value, expected, dither.half(x));
+            job.heads[x] = (uint16_t)integer;
+            job.codes[x] = tw_ecdq_symbol(integer, expected);
+        });
     }
 };
 
@@ -304,10 +313,10 @@ struct tw_ecdq_kernel_scatter {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
-        uint32_t key[2] = {0, 0}; /* a message that is not coded may end before the key */
-        if (tw_lossless_is_good(job) && job.state->coded) {
-            key[0] = tw_entropy_get32(head + 4);
-            key[1] = tw_entropy_get32(head + 8);
+        tw_ecdq_dithers dither = {};
+        if (tw_lossless_is_good(job) && job.state->coded) { /* otherwise it may end before the key */
+            dither.key[0] = tw_entropy_get32(head + 4);
+            dither.key[1] = tw_entropy_get32(head + 8);
         }
         tw_lossless_scatter<TYPE>(
             job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t expected, bool) {
@@ -324,7 +333,7 @@ struct tw_ecdq_kernel_scatter {
                     at += block.bytes - 2 * (block.sizes >> 16) + 2 * job.heads[x];
                     writer.write_value(e, tw_float_of_bits(fp32_at(at)));
                 } else {
-                    writer.write_value(e, tw_ecdq_value(integer, expected, tw_ecdq_half(key, x)));
+                    writer.write_value(e, tw_ecdq_value(integer, expected, dither.half(x)));
                 }
             });
     }

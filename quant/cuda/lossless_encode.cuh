@@ -35,27 +35,33 @@ TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
                                                   : context << 5 | symbol);
 }
 
-template <int TYPE>
-struct tw_lossless_kernel_gather {
-    using element = tw_lossless_element<TYPE>;
-
-    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
-    {
-        tw_lossless_cursor cursor = {0, 0, 0};
-        if (!job.state->coded) {
-            return;
-        }
+/** Visit the elements that are coded: put(bits, number among coded ones, expectation). */
+template <int TYPE, class PUT>
+TW_DEVICE void tw_lossless_gather(const tw_lossless_cuda_job_t &job, const PUT &put)
+{
+    tw_lossless_cursor cursor = {0, 0, 0};
+    if (job.state->coded) {
         tw_lossless_each(
             job, job.n_pieces, job.n_rows,
             [&](uint64_t e, uint32_t x, uint16_t expected, bool) {
-                uint32_t bits = tw_lossless_load<element::bytes>(job, e, cursor);
-                job.heads[x] = element::head(bits);
-                job.codes[x] = tw_lossless_code(element::head(bits), expected);
-                if (TYPE != TW_TYPE_BF16) {
-                    job.tails[x] = element::tail(bits);
-                }
+                put(tw_lossless_load<tw_lossless_element<TYPE>::bytes>(job, e, cursor), x, expected);
             },
             [](uint64_t) {});
+    }
+}
+
+template <int TYPE>
+struct tw_lossless_kernel_gather {
+    static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
+    {
+        using element = tw_lossless_element<TYPE>;
+        tw_lossless_gather<TYPE>(job, [&](uint32_t bits, uint32_t x, uint16_t expected) {
+            job.heads[x] = element::head(bits);
+            job.codes[x] = tw_lossless_code(element::head(bits), expected);
+            if (TYPE != TW_TYPE_BF16) {
+                job.tails[x] = element::tail(bits);
+            }
+        });
     }
 };
 

@@ -16,13 +16,13 @@ TW_DEVICE uint32_t tw_lossless_number_bytes(uint32_t number)
     return bytes;
 }
 
-TW_DEVICE uint8_t *tw_lossless_put_number(uint8_t *at, uint32_t number)
+template <class PUT>
+TW_DEVICE void tw_lossless_put_number(uint32_t number, const PUT &put)
 {
     for (; number > 0x7f; number >>= 7) {
-        *at++ = (uint8_t)(number | 0x80);
+        put(number % 0x80 + 0x80);
     }
-    *at++ = (uint8_t)number;
-    return at;
+    put(number);
 }
 
 /** Find where everything is, and write what is not of one piece alone. */
@@ -32,6 +32,7 @@ struct tw_lossless_kernel_head {
         tw_lossless_cuda_state_t *state = job.state;
         uint32_t at =
             tw_lossless_cuda_head_at(&job) + TW_LOSSLESS_HEAD_BYTES + tw_lossless_number_bytes(job.n_pieces);
+        const uint32_t pieces = at;
         uint32_t zeros = 0;
         uint64_t bits = 0;
         for (uint32_t base = 0; base < job.n_pieces; base += TW_ENTROPY_CUDA_THREADS) {
@@ -56,7 +57,8 @@ struct tw_lossless_kernel_head {
             zeros += all_zeros;
             bits += all_bits;
         }
-        uint32_t tables = at + zeros, lists = tables + tw_dev_popc(state->own) * TW_LOSSLESS_TABLE_BYTES;
+        const uint32_t tables = at + zeros;
+        uint32_t lists = tables + tw_dev_popc(state->own) * TW_LOSSLESS_TABLE_BYTES;
         lists += state->tails.tailed ? 1 + state->tails.n_tables * TW_LOSSLESS_TAIL_SYMBOLS : 0;
         uint64_t taken = lists + (bits + 7) / 8;
         taken += taken % 2;
@@ -69,9 +71,11 @@ struct tw_lossless_kernel_head {
                 job.pieces[p].lists[k].at += 8 * (uint64_t)lists;
             }
         }
-        /* Bits are added to the words, so these must be zero first. */
-        for (uint64_t i = lists + threadIdx.x; fits && i < taken; i += TW_ENTROPY_CUDA_THREADS) {
-            job.dst[sizeof(tw_lossless_header_t) + i] = 0;
+        /* Bits are added to the words of all but the tables, so these must be zero first. */
+        for (uint64_t i = pieces + threadIdx.x; fits && i < taken; i += TW_ENTROPY_CUDA_THREADS) {
+            if (i < tables || i >= lists) {
+                job.dst[sizeof(tw_lossless_header_t) + i] = 0;
+            }
         }
         if (threadIdx.x == 0) {
             state->coded = fits;
@@ -107,7 +111,8 @@ struct tw_lossless_kernel_head {
         tw_entropy_put32(head, head_bytes);
         own[4] = (uint8_t)(state->window / 4);
         own[5] = (uint8_t)state->own;
-        tw_lossless_put_number(own + TW_LOSSLESS_HEAD_BYTES, job.n_pieces);
+        uint8_t *number = own + TW_LOSSLESS_HEAD_BYTES;
+        tw_lossless_put_number(job.n_pieces, [&](uint32_t byte) { *number++ = (uint8_t)byte; });
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             for (uint32_t i = 0; state->own >> c & 1 && i < TW_LOSSLESS_TABLE_BYTES; i++) {
                 head[at++] = state->tables[c][i];
@@ -160,16 +165,15 @@ struct tw_lossless_kernel_write {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_piece_t &piece = job.pieces[blockIdx.x];
-        uint8_t *head = job.dst + sizeof(tw_lossless_header_t);
         const int32_t window = job.state->window;
         if (!job.state->coded) {
             return;
         }
         if (threadIdx.x == 0) {
-            sizes(piece, window, head + piece.offset);
+            sizes(job, piece, window);
         }
         if (piece.flags & TW_LOSSLESS_FLAG_ZEROS) {
-            zeros(job, piece, head + piece.zeros_offset);
+            zeros(job, piece);
         }
         if (piece.flags & TW_LOSSLESS_FLAG_SCALES) {
             list<TW_LOSSLESS_OF_ROWS>(job, piece);
@@ -189,27 +193,29 @@ struct tw_lossless_kernel_write {
         }
     }
 
-    static TW_DEVICE void sizes(const tw_lossless_cuda_piece_t &piece, int32_t window, uint8_t *at)
+    static TW_DEVICE void sizes(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece,
+                                int32_t window)
     {
-        *at++ = (uint8_t)(piece.flags | piece.row_class << TW_LOSSLESS_FLAG_BITS);
-        at = tw_lossless_put_number(at, piece.n_elems);
-        at = tw_lossless_put_number(at, piece.row_elems);
+        tw_lossless_bits bits(job, 8 * (uint64_t)piece.offset);
+        const auto put = [&](uint32_t byte) { bits.put(byte, 8); };
+        put(piece.flags | piece.row_class << TW_LOSSLESS_FLAG_BITS);
+        tw_lossless_put_number(piece.n_elems, put);
+        tw_lossless_put_number(piece.row_elems, put);
         if (piece.first) {
-            at = tw_lossless_put_number(at, piece.first);
+            tw_lossless_put_number(piece.first, put);
         }
-        tw_entropy_put16(at, (uint32_t)(piece.scale + window));
+        bits.put((uint32_t)(piece.scale + window) & 0xffff, 16);
+        bits.flush();
     }
 
-    static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece,
-                                uint8_t *at)
+    static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece)
     {
-        uint32_t n_bytes = (piece.n_rows + 7) / 8;
-        for (uint32_t i = threadIdx.x; i < n_bytes; i += TW_ENTROPY_CUDA_THREADS) {
-            uint32_t bits = 0;
-            for (uint32_t k = 0; k < 8 && 8 * i + k < piece.n_rows; k++) {
-                bits |= (uint32_t)(job.rows[piece.first_row + 8 * i + k] == TW_LOSSLESS_DEAD) << k;
+        for (uint32_t r = 32 * threadIdx.x; r < piece.n_rows; r += 32 * TW_ENTROPY_CUDA_THREADS) {
+            tw_lossless_bits bits(job, 8 * (uint64_t)piece.zeros_offset + r);
+            for (uint32_t k = 0; k < 32 && r + k < piece.n_rows; k++) {
+                bits.put(job.rows[piece.first_row + r + k] == TW_LOSSLESS_DEAD, 1);
             }
-            at[i] = (uint8_t)bits;
+            bits.flush();
         }
     }
 

@@ -9,7 +9,9 @@ static int ecdq_always(void)
 static void ecdq_ref_dither(const uint32_t key[2], uint32_t group, size_t n_groups, uint16_t *halves)
 {
     for (size_t i = 0; i < n_groups * TW_ECDQ_DITHER_GROUP; i++) {
-        halves[i] = tw_ecdq_half(key, group * TW_ECDQ_DITHER_GROUP + (uint32_t)i);
+        const uint32_t x = group * TW_ECDQ_DITHER_GROUP + (uint32_t)i;
+        const tw_philox_words_t counter = {{tw_ecdq_counter(x)}};
+        halves[i] = tw_ecdq_half(tw_philox(counter, key[0], key[1]), x);
     }
 }
 

@@ -24,11 +24,15 @@ TW_HD static inline float tw_ecdq_step(uint16_t expected)
     return tw_float_of_bits((uint32_t)quarters << 21);
 }
 
-/** The dither of a message's element i alone. */
-TW_HD static inline uint16_t tw_ecdq_half(const uint32_t key[2], uint32_t i)
+/** The counter that makes the dither of a message's element i, and of seven others. */
+TW_HD static inline uint32_t tw_ecdq_counter(uint32_t i)
 {
-    tw_philox_words_t at = {{i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS}};
-    tw_philox_words_t words = tw_philox(at, key[0], key[1]);
+    return i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS;
+}
+
+/** The dither of element i, of the words that its counter makes. */
+TW_HD static inline uint16_t tw_ecdq_half(tw_philox_words_t words, uint32_t i)
+{
     uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS);
     /* This is not an index, so that a GPU keeps the words in registers. */
     uint32_t low = k % 2 ? words.word[1] : words.word[0], high = k % 2 ? words.word[3] : words.word[2];
