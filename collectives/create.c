@@ -301,6 +301,11 @@ int tw_coll_n_nodes(const tw_coll_t *coll)
     return coll->topo.n_nodes;
 }
 
+double tw_coll_link_byte_sec(const tw_coll_t *coll)
+{
+    return coll->model.inter.beta_sec;
+}
+
 int tw_coll_node_of(const tw_coll_t *coll, int rank)
 {
     return rank >= 0 && rank < coll->topo.world ? coll->topo.node[rank] : -1;

@@ -111,6 +111,8 @@ void tw_coll_destroy(tw_coll_t *coll);
 int tw_coll_rank(const tw_coll_t *coll);
 int tw_coll_size(const tw_coll_t *coll);
 int tw_coll_n_nodes(const tw_coll_t *coll);
+/** Seconds that the cost model has for a byte through a node's link; 1 Gb/s if nothing is said of it. */
+double tw_coll_link_byte_sec(const tw_coll_t *coll);
 /** The node of a rank, from 0 in the order of their lowest rank, and the rank's place on it in rank order.
  *  The ranks of equal local index, one per node, are a rail. */
 int tw_coll_node_of(const tw_coll_t *coll, int rank);

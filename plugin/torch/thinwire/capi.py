@@ -243,6 +243,7 @@ _FUNCTIONS = {
     "tw_coll_abort": (None, _P),
     "tw_coll_timeout_set": (None, _P, C.c_double),
     "tw_coll_n_nodes": (C.c_int, _P),
+    "tw_coll_link_byte_sec": (C.c_double, _P),
     "tw_coll_post": (C.c_int, _P, _P, _P),
     "tw_coll_test": (C.c_int, _P),
     "tw_coll_wait": (C.c_int, _P),

@@ -278,31 +278,33 @@ class _AllGather(_Comm):
         return place.piece.unquantized or policy.why_unquantized(
             self._rules, rounds, len(size), size.numel() * place.dtype.itemsize)
 
-    def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator) -> replicas.Unit | None:
+    def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator,
+              staged: bool) -> replicas.Unit | None:
         """The replica for such gathers. None if there is none, which is counted with the reason."""
         parts = self._kept_parts(dtype, run)
         key = (ranks, run, dtype, tuple(parts))
         if key not in self._units:
-            self._units[key] = self._new_unit(run * dtype.itemsize, parts, ranks)
+            self._units[key] = self._new_unit(run * dtype.itemsize, parts, ranks, staged)
         unit, why = self._units[key]
         if unit is None:
             tally.book.add("all-gather", unkept=collections.Counter([why]))
         return unit
 
-    def _new_unit(self, run_bytes: int, parts: list[replicas.Part],
-                  ranks: Communicator) -> tuple[replicas.Unit | None, str]:
-        _announce_memory(ranks, self._rules.replica_bytes)
+    def _new_unit(self, run_bytes: int, parts: list[replicas.Part], ranks: Communicator,
+                  staged: bool) -> tuple[replicas.Unit | None, str]:
         keeper = replicas.keeper_of(ranks)
         if keeper is None:
             return None, replicas.UNEVEN
+        if not (staged and replicas.cost_more(ranks, run_bytes)):
+            _announce_memory(ranks, self._rules.replica_bytes)
         return keeper.unit(inside.name(self.group) or "the root", run_bytes, parts,
-                           self._rules.replica_bytes, self._rules.rounds)
+                           self._rules.replica_bytes, self._rules.rounds, staged)
 
     def _kept(self, whole: torch.Tensor, own: torch.Tensor, ranks: Communicator,
               staged: bool) -> dist.Work | None:
         """Gather through a replica. None if there is none."""
         self._next()
-        unit = self._unit(whole.dtype, own.numel(), ranks)
+        unit = self._unit(whole.dtype, own.numel(), ranks, staged)
         if unit is None:
             return None
         if staged:

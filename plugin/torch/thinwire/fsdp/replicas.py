@@ -27,6 +27,10 @@ KIND = "all-gather"
 STATE_BYTES = 1  # bytes that the codec keeps beside each number
 UNEVEN = "nodes have unequal numbers of ranks"
 NO_ROOM = "beyond TW_REPLICA_MEM"
+TOO_FAST = "on this link (TW_COLL_MODEL) copies to the host and coding take longer than they save"
+# Seconds for a byte: docs/gpu_step.py has where they are from.
+_BUS_SEC, _ENCODE_SEC, _DECODE_SEC = 1 / 32e9, 1 / 1.38e9, 1 / 1.85e9
+_SAVED = 1 - 3 / 32  # share of two gathers in bf16 that a change with 3 bits a number saves
 HALVES = "lower halves of fp32, which are noise"
 
 
@@ -117,6 +121,16 @@ class Unit:
         self._free()
 
 
+def cost_more(ranks: Communicator, run_bytes: int) -> bool:
+    """Whether replicas of GPU memory cost a step more than they save: in its two gathers the whole comes from
+    the host, and a thread codes what has changed. Ranks of a node share its link and the decoding."""
+    whole, local = run_bytes * ranks.world, ranks.world / ranks.n_nodes
+    others, link_byte_sec = 1 - 1 / ranks.n_nodes, capi.lib().tw_coll_link_byte_sec(ranks.pointer)
+    copies = (run_bytes + 2 * whole) * _BUS_SEC
+    coding = run_bytes * _ENCODE_SEC + whole * others / local * _DECODE_SEC
+    return copies + coding > 2 * whole * others * _SAVED * link_byte_sec
+
+
 def gather_staged(unit: Unit, whole: torch.Tensor, own: torch.Tensor) -> staging.Staged:
     """Post a gather of GPU memory, in the current stream's order. own: what this rank gives."""
     whole, own = (one.view(-1).view(torch.uint8) for one in (whole, own))
@@ -165,10 +179,10 @@ class Keeper:
         communicator.engine.check(status, "replicas")
 
     def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int,
-             rounds: capi.Codec | None = None) -> tuple[Unit | None, str]:
+             rounds: capi.Codec | None = None, staged: bool = False) -> tuple[Unit | None, str]:
         """Make the replicas of a group whose ranks each give so many bytes. Returns them, or None and why.
         Collective. limit: bytes for all units of the process; 0: any. rounds: the codec of changes; None:
-        they lose nothing."""
+        they lose nothing. staged: for GPU memory; one rank with that is enough to decline them."""
         self._names[name] += 1
         if self._names[name] > 1:  # that name is taken, by another model or another shape
             name = "%s (%d)" % (name, self._names[name])
@@ -180,12 +194,13 @@ class Keeper:
         params = capi.KeptParams(name.encode(), run_bytes, table, len(parts), 1, codec)
         library, pointer, refusing = capi.lib(), C.c_void_p(), C.c_int(-1)
         n_bytes = library.tw_hpz_kept_memory_bytes(self.pointer, C.byref(params))
-        params.has_room = int(not limit or memory.taken + n_bytes <= limit)
+        dear, room = cost_more(self.communicator, run_bytes), not limit or memory.taken + n_bytes <= limit
+        params.has_room = int(room and not (dear and staged))
         status = library.tw_hpz_kept_create(self.pointer, C.byref(params), C.byref(pointer),
                                             C.byref(refusing))
         self.communicator.engine.check(status, "replicas of %s" % name)
         if refusing.value >= 0:
-            return None, NO_ROOM
+            return None, TOO_FAST if dear and room else NO_ROOM
         memory.add(n_bytes)
         reasons = collections.Counter(filter(None, (one.why_plain(rounds is not None) for one in parts)))
         return Unit(self, pointer, params, n_bytes, reasons), ""
