@@ -129,6 +129,24 @@ void tw_device_slots_cleanup(tw_device_model_t *m)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
+/** Returns the bytes of the tensors from `first` on that lie one behind the other, here and on the device;
+ *  *next is the one after them. */
+static size_t bytes_of_run(const tw_device_model_t *m, size_t unit, const void *const *weights, size_t first,
+                           size_t *next)
+{
+    const tw_model_unit_t *of = &m->host->units[unit];
+    const size_t *offsets = layout_of(m, unit)->offsets, width = tw_type_bytes(m->type);
+    size_t bytes = 0;
+    for (*next = first; *next < of->n_tensors; ++*next) {
+        if ((const char *)weights[*next] != (const char *)weights[first] + bytes ||
+            (offsets[*next] - offsets[first]) * width != bytes) {
+            break;
+        }
+        bytes += m->host->tensors[of->first_tensor + *next].n_elems * width;
+    }
+    return bytes;
+}
+
 tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights)
 {
     tw_device_t *device = m->device;
@@ -136,8 +154,8 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const
     const tw_model_unit_t *of = &m->host->units[unit];
     TW_TRY(device->use(device));
     TW_TRY(device->stream_wait(device, m->in, slot->used));
-    for (size_t t = 0; t < of->n_tensors; t++) {
-        size_t bytes = m->host->tensors[of->first_tensor + t].n_elems * tw_type_bytes(m->type);
+    for (size_t t = 0, next = 0; t < of->n_tensors; t = next) {
+        size_t bytes = bytes_of_run(m, unit, weights, t, &next);
         tw_values_t *to = tw_device_at(m, slot->weights, layout_of(m, unit)->offsets[t]);
         TW_TRY(device->copy(device, to, weights[t], bytes, m->in));
     }

@@ -201,6 +201,7 @@ void EmulatedDevice::add_streams()
     t->stream_wait = [](tw_device_t *device, tw_stream_t stream, tw_device_event_t event) {
         const Lock lock(of(device)->mutex_);
         const auto *waited = static_cast<Event *>(event);
+        of(device)->n_waits++;
         of(device)->push(stream, [waited, n = waited->issued] { return waited->passed >= n; });
         return TW_OK;
     };
@@ -219,6 +220,7 @@ void EmulatedDevice::add_streams()
     t->event_record = [](tw_device_t *device, tw_device_event_t event, tw_stream_t stream) {
         const Lock lock(of(device)->mutex_);
         auto *recorded = static_cast<Event *>(event);
+        of(device)->n_records++;
         recorded->bytes_out = std::exchange(static_cast<Stream *>(stream)->bytes_out, 0);
         recorded->n_kernels = of(device)->n_kernels;
         of(device)->push(stream, [recorded, n = ++recorded->issued] {

@@ -27,7 +27,8 @@ struct Outcome {
     size_t host_bytes = 0;                   /* without what the communicator works in */
     /* of each block's gradients, and each block's new weights, that came: kernels enqueued behind them */
     std::vector<int> gradients, weights;
-    int n_copies = 0; /* of the last step */
+    int n_copies = 0;       /* of the last step */
+    std::vector<int> calls; /* likewise: kernels, products, copies, events, waits for one */
     int n_products = 0, most_pins = 0;
     size_t bytes_out = 0; /* of the device */
     size_t sample_bytes = 0;
@@ -48,17 +49,32 @@ std::vector<int> arrivals_of(const tw::EmulatedDevice &device, size_t bytes)
     return behind;
 }
 
+std::vector<int> calls_of(const tw::EmulatedDevice &device)
+{
+    return {device.n_kernels, device.n_products, device.n_copies, device.n_records, device.n_waits};
+}
+
+std::vector<int> less(std::vector<int> some, const std::vector<int> &others)
+{
+    for (size_t i = 0; i < some.size(); i++) {
+        some[i] -= others[i];
+    }
+    return some;
+}
+
 /* One rank. The device's copy number failing, from 0 on, of the first step fails. */
 void run(const Sets &sets, tw_coll_t *coll, tw::EmulatedDevice *device, Outcome *out, int failing = -1)
 {
     Job job(sets, coll, device ? device->table() : nullptr);
     for (int64_t step = 0; step < job.options->steps && job.status == TW_OK; step++) {
         const int n_copies = device ? device->n_copies : 0;
+        const std::vector<int> calls = device ? calls_of(*device) : std::vector<int>();
         if (device) {
             device->copies_left = failing;
         }
         out->losses.push_back(job.step());
         out->n_copies = device ? device->n_copies - n_copies : 0;
+        out->calls = device ? less(calls_of(*device), calls) : calls;
     }
     if (device) {
         device->copies_left = -1;
@@ -498,6 +514,27 @@ TEST_F(DeviceTraining, OptimizersAreEqualWhereverTheyLie)
             EXPECT_EQ(first.status, TW_OK);
             EXPECT_EQ(second.status, TW_OK);
         });
+    }
+}
+
+/* What a step asks of a GPU, without layers and for each: docs/gpu_step.py counts on it. */
+TEST_F(DeviceTraining, EachLayerAsksForAsMuch)
+{
+    const struct {
+        Sets sets;
+        std::vector<int> without, layer; /* kernels, products, copies, events, waits */
+    } cases[] = {
+        {{"zero_optimization.stage=3"}, {72, 45, 41, 34, 27}, {30, 21, 13, 10, 9}},
+        {delta, {72, 45, 41, 34, 27}, {30, 21, 13, 10, 9}},
+        {both(delta, on_gpu), {75, 45, 78, 67, 27}, {31, 21, 28, 21, 9}},
+    };
+    for (const auto &each : cases) {
+        const auto calls = [&](const char *layers) {
+            return train(both(each.sets, {llama, layers, "thinwire.steps=2"}), true).calls;
+        };
+        const std::vector<int> two = calls("model.n_layer=2"), three = calls("model.n_layer=3");
+        EXPECT_EQ(less(three, two), each.layer);
+        EXPECT_EQ(less(less(two, each.layer), each.layer), each.without);
     }
 }
 
