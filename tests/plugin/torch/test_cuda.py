@@ -176,7 +176,7 @@ def kept(log, error=None):
     return types.SimpleNamespace(communicator=types.SimpleNamespace(rank=1), post=post, name="unit")
 
 
-BEGIN = ["record on current", "out waits for current", "into waits for current", "copy on out"]
+BEGIN = ["record on current", "out waits for current", "copy on out"]
 
 
 def order_of(calls):

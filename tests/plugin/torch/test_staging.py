@@ -1,6 +1,8 @@
 """Reductions of GPU memory in host memory, between processes, on GPUs that are none."""
 
+import collections
 import contextlib
+import typing
 
 import pytest
 import ranks
@@ -11,6 +13,7 @@ from models import BF16, make, train
 from test_backward import fails_in_backward
 from test_ddp import train as train_ddp
 from thinwire.collectives import operations, staging
+from thinwire.fsdp import replicas
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -23,6 +26,33 @@ class OldDriver(Simulated):
 
     def write(self, _count, _value, _stream):
         return False
+
+
+class Counting(Simulated):
+    """Counts what a GPU is asked for; reads and writes of counts are memory operations."""
+
+    calls: typing.ClassVar[collections.Counter[str]] = collections.Counter()
+
+    def _counted(self, of, *names):
+        def counted(name, call):
+            def and_count(*args):
+                self.calls[name] += 1
+                return call(*args)
+
+            return and_count
+
+        for name in names:
+            setattr(of, name, counted(name, getattr(of, name)))
+        return of
+
+    def __init__(self):
+        self._counted(self, "copy", "write", "wait_for")
+
+    def current(self, tensor):
+        return self._counted(super().current(tensor), "record_event", "wait_event")
+
+    def stream(self, tensor):
+        return self._counted(super().stream(tensor), "record_event", "wait_event")
 
 
 @contextlib.contextmanager
@@ -79,6 +109,20 @@ def test_training_has_the_same_bits(world, nodes, policy, grads, options):
     assert all(ranks.run(world, check, nodes=nodes, **ranks.SLOW))
 
 
+def test_what_a_step_asks_of_a_gpu():
+    """Two gathers and a reduction of each group: docs/gpu_step.py counts on it."""
+
+    def check(rank):
+        model, blocks, steps = thinwire.enable(make(blocks=4), "delta", "lossless"), 4, 2
+        with gpu(Counting):
+            train(model, rank, steps)
+        return dict(Counting.calls), 3 * blocks * steps, blocks * steps
+
+    for calls, operations_, reductions in ranks.run(2, check, **ranks.SLOW):
+        assert calls == {"copy": 2 * operations_, "write": operations_, "wait_for": operations_,
+                         "record_event": 2 * operations_, "wait_event": 2 * operations_ + reductions}
+
+
 def test_one_rank_without_a_gpu_and_one_with_an_old_driver():
     def check(rank):
         def training():
@@ -128,6 +172,23 @@ def test_on_a_fast_link_they_are_staged_once():
         return set(thinwire.report()["reduce-scatter"].unquantized) == {operations.DECLINED}
 
     assert all(ranks.run(2, check, TW_COLL_MODEL="inter:beta=100gbit"))
+
+
+@pytest.mark.parametrize("speed, n_without", [("1gbit", 0), ("100gbit", 0), ("100gbit", 1)])
+def test_on_a_fast_link_replicas_of_gpu_memory_are_declined(speed, n_without):
+    """n_without: ranks without a GPU; all ranks decline if one of them does."""
+
+    def check(rank):
+        def training():
+            return train(thinwire.enable(make(), "delta", "plain"), rank, 4)
+
+        expected = training()
+        with contextlib.nullcontext() if rank < n_without else gpu():
+            assert training() == expected
+        return set(thinwire.report()["all-gather"].unkept)
+
+    declined = {replicas.TOO_FAST} if speed == "100gbit" else set()
+    assert ranks.run(2, check, TW_COLL_MODEL="inter:beta=" + speed) == [declined] * 2
 
 
 @pytest.mark.parametrize("device", [Simulated, OldDriver])

@@ -95,9 +95,8 @@ class Staged(Waitable):
         self._error: BaseException | None = None
         self._posted, self._ready = threading.Event(), threading.Event()
         source, room = give
-        written = device.current(source).record_event()
-        lane.out.wait_event(written)
-        lane.into.wait_event(written)  # it waits for whatever used the result's memory before
+        # The copy back comes after this one, and so after whatever used the result's memory before, too.
+        lane.out.wait_event(device.current(source).record_event())
         device.copy(room, source, lane.out)
         self.number = lane.next()  # 0: the host enqueues the copy back
         if self.number:
