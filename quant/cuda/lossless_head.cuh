@@ -71,8 +71,10 @@ struct tw_lossless_kernel_head {
                 job.pieces[p].lists[k].at += 8 * (uint64_t)lists;
             }
         }
-        /* Bits are added to the words of all but the tables, so these must be zero first. */
-        for (uint64_t i = pieces + threadIdx.x; fits && i < taken; i += TW_ENTROPY_CUDA_THREADS) {
+        /* Bits are added to the words of all but the tables, so these must be zero first, to the last one's
+         * end, where entries follow. */
+        const uint64_t zeros_end = taken + (state->n_blocks ? taken % 4 : 0);
+        for (uint64_t i = pieces + threadIdx.x; fits && i < zeros_end; i += TW_ENTROPY_CUDA_THREADS) {
             if (i < tables || i >= lists) {
                 job.dst[sizeof(tw_lossless_header_t) + i] = 0;
             }
