@@ -214,7 +214,11 @@ DECIDES = ("int8 weights", "int4 gradients", "lossless gradients")  # by a rule 
 
 
 def policy_of(feature: str, at: Cluster, params: float, units: int) -> str:
-    """What collectives/gpu/shape.c does when TW_COLL_MODEL names the link."""
+    """What collectives/gpu/shape.c, and PyTorch's fsdp/replicas.py, do when TW_COLL_MODEL names the link. The
+    latter counts on PCIe 4.0, whatever the GPU has."""
+    if feature == "delta, host":
+        cost, saved = delta_host(dataclasses.replace(at, gpu=A100), params, units)
+        return "declines" if cost.total_sec > saved else "takes it"
     if feature not in DECIDES:
         return "as asked"
     if feature != "lossless gradients":
@@ -240,6 +244,38 @@ def rows() -> list[dict]:
                     "is_worth": "yes" if cost.total_sec < saved else "no",
                     "policy": policy_of(feature, at, params, units),
                     "note": "floor, not measured on a GPU"})
+    return made
+
+
+def call_rows() -> list[dict]:
+    """What a step of FSDP2 with the defaults asks of CUDA in collectives/staging.py: each layer is gathered
+    twice and reduced, the root gathered once. Of each of these tests/plugin/torch/test_staging.py counts two
+    copies, two events, two streams that wait (three of a reduction) and two memory operations."""
+    made = []
+    for model, (_, layers) in MODELS.items():
+        gathers, reductions = 2 * layers + 1, layers + 1
+        n = gathers + reductions
+        made.append({"table": "gpu_step_calls", "model": model, "gathers": gathers, "reductions": reductions,
+                     "kernels": 0, "copies": 2 * n, "events": 2 * n, "waits": 2 * n + reductions,
+                     "memory_operations": 2 * n, "host_sec": (8 * n + reductions) * LAUNCH_SEC,
+                     "note": "counted on simulated streams; %.0f us each, not measured" % (LAUNCH_SEC * 1e6)})
+    return made
+
+
+# Of a step of the trainer with the shape of Qwen3, by tests/trainer/device/test_training.cc: without layers, and
+# for each. The first of each five are kernels, then cuBLASLt's products, copies, events, waits for one.
+TRAINER = {"host": ([72, 45, 41, 34, 27], [30, 21, 13, 10, 9]),
+           "device": ([75, 45, 78, 67, 27], [31, 21, 28, 21, 9])}
+
+
+def trainer_rows() -> list[dict]:
+    made = []
+    for replicas, (without, layer) in TRAINER.items():
+        calls = [one + 32 * each for one, each in zip(without, layer)]
+        made.append({"table": "gpu_trainer_calls", "replicas": replicas, "layers": 32,
+                     **dict(zip(("kernels", "products", "copies", "events", "waits"), calls)),
+                     "host_sec": sum(calls) * LAUNCH_SEC,
+                     "note": "counted on an emulated device; %.0f us each, not measured" % (LAUNCH_SEC * 1e6)})
     return made
 
 
@@ -289,6 +325,15 @@ def print_tables() -> None:
               if (one["gpu"], one["link"], one["model"]) == (at.gpu.name, "%d Gb/s" % at.gbits, "7B")}
         cells = " | ".join(cell(of[name]) for name in shown)
         print("| %s | %d Gb/s | 7B | %s |" % (at.gpu.name, at.gbits, cells))
+    print("\n| model | gathers | reductions | copies | events | waits | memory operations | host, ms |\n%s|"
+          % ("|---" * 8))
+    for one in call_rows():
+        print("| %s | %d | %d | %d | %d | %d | %d | %.1f |"
+              % (*list(one.values())[1:4], *list(one.values())[5:9], 1e3 * one["host_sec"]))
+    print("\n| replicas | kernels | products | copies | events | waits | host, ms |\n%s|" % ("|---" * 7))
+    for one in trainer_rows():
+        print("| %s | %d | %d | %d | %d | %d | %.1f |"
+              % (one["replicas"], *list(one.values())[3:8], 1e3 * one["host_sec"]))
     print("\n| GPU | operation | a warp | all it starts | by its memory |\n|---|---|---|---|---|")
     for one in coder_rows():
         print("| %s | %s | %.3f | %.0f | %.0f |"
@@ -307,7 +352,7 @@ def main() -> None:
         print_tables()
         return
     with open(RESULTS / "gpu-step.jsonl", "w", encoding="utf-8") as out:
-        for one in rows() + coder_rows() + attention_rows():
+        for one in rows() + call_rows() + trainer_rows() + coder_rows() + attention_rows():
             out.write(json.dumps(one) + "\n")
 
 
