@@ -60,7 +60,7 @@ class EmulatedDevice
     size_t allocated_bytes = 0, most_bytes = 0, pinned_bytes = 0; /**< as asked for; pinned: of the host */
     size_t room_bytes = SIZE_MAX;                                 /**< more is out of memory */
     int n_pins = 0, most_pins = 0, n_streams = 0, n_events = 0, n_copies = 0, n_kernels = 0, n_products = 0;
-    int n_records = 0, n_waits = 0; /* of events, and of streams for one */
+    int n_records = 0, n_waits = 0;     /* of events, and of streams for one */
     size_t bytes_out = 0, bytes_in = 0; /**< copied to the host, and from it, in all */
     size_t spoilt_bytes = 0; /**< the next copy out of so many brings an infinite bf16 first; 0: none does */
     int copies_left = -1;    /**< until one fails; -1: none does */
