@@ -32,7 +32,6 @@ typedef __m256i mask_t; /* each element has all ones or all zeros */
 #define vec_sar(a, n) _mm256_srai_epi32(a, n)
 #define vec_shlv(a, n) _mm256_sllv_epi32(a, n)
 #define vec_shrv(a, n) _mm256_srlv_epi32(a, n)
-#define vec_lookup32(table, index) vec_gather(table, index)
 #define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* to a float, as bits */
 #define vec_select(mask, a, b) _mm256_blendv_epi8(b, a, mask)
 #define vec_zero_where(mask, a) _mm256_andnot_si256(mask, a)
@@ -62,8 +61,8 @@ typedef __m256i vec16_t;
 /** Take the low halves of 8 elements. */
 static inline __m128i vec_halves(__m256i a)
 {
-    __m256i halves = _mm256_packus_epi32(_mm256_and_si256(a, vec_set(0xffff)), _mm256_setzero_si256());
-    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0x08));
+    a = _mm256_and_si256(a, vec_set(0xffff));
+    return _mm_packus_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
 }
 
 static inline void vec_store16(uint16_t *at, __m256i a)
@@ -81,6 +80,18 @@ static inline __m256i vec_gather(const uint32_t *table, __m256i index)
     uint32_t i[WIDTH];
     _mm256_storeu_si256((__m256i *)i, index);
     return vec_load8_of(table, i);
+}
+
+/** Look up entries of a table of 32, in registers. */
+static inline __m256i vec_lookup32(const uint32_t *table, __m256i index)
+{
+    __m256 bit3 = _mm256_castsi256_ps(vec_shl(index, 28)), quarter[4];
+    for (size_t i = 0; i < 4; i++) {
+        quarter[i] = _mm256_permutevar8x32_ps(_mm256_loadu_ps((const float *)(table + 8 * i)), index);
+    }
+    __m256 low = _mm256_blendv_ps(quarter[0], quarter[1], bit3);
+    __m256 high = _mm256_blendv_ps(quarter[2], quarter[3], bit3);
+    return _mm256_castps_si256(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(vec_shl(index, 27))));
 }
 
 /** Look up 64-bit entries, as lower and upper halves. */
@@ -109,30 +120,38 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
     return upper;
 }
 
-/* For each mask: where each element goes when the chosen ones are moved together, and where it comes from
- * when they are moved apart; one byte for each. */
+/* For each mask: where each element of 16 bits comes from when the chosen ones are moved together, and when they
+ * are moved apart; one byte for each byte. */
 #define BIT(m, i) (((m) >> (i)) & 1)
 #define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
-#define TOGETHER(m, i) (BIT(m, i) ? (uint64_t)(i) << (8 * BELOW(m, i)) : 0)
-#define APART(m, i) (BELOW(m, i) << (8 * (i)))
-#define ALL(f, m) (f(m, 0) | f(m, 1) | f(m, 2) | f(m, 3) | f(m, 4) | f(m, 5) | f(m, 6) | f(m, 7))
-#define ROW4(f, m) ALL(f, m), ALL(f, (m) + 1), ALL(f, (m) + 2), ALL(f, (m) + 3)
+#define PUT(i, at, half) ((at) / 4 == (half) ? (uint64_t)(0x100 + 0x202 * (i)) << (at) % 4 * 16 : 0)
+#define TOGETHER(m, i, half) (BIT(m, i) ? PUT((uint64_t)(i), BELOW(m, i), half) : 0)
+#define APART(m, i, half) PUT(BELOW(m, i), i, half)
+#define OR4(f, m, i, half) (f(m, i, half) | f(m, i + 1, half) | f(m, i + 2, half) | f(m, i + 3, half))
+#define OR8(f, m, half) (OR4(f, m, 0, half) | OR4(f, m, 4, half))
+#define ROW(f, m)                  \
+    {                              \
+        OR8(f, m, 0), OR8(f, m, 1) \
+    }
+#define ROW4(f, m) ROW(f, m), ROW(f, (m) + 1), ROW(f, (m) + 2), ROW(f, (m) + 3)
 #define ROW16(f, m) ROW4(f, m), ROW4(f, (m) + 4), ROW4(f, (m) + 8), ROW4(f, (m) + 12)
 #define ROW64(f, m) ROW16(f, m), ROW16(f, (m) + 16), ROW16(f, (m) + 32), ROW16(f, (m) + 48)
 #define ROWS(f) ROW64(f, 0u), ROW64(f, 64u), ROW64(f, 128u), ROW64(f, 192u)
 
-static const uint64_t together[256] = {ROWS(TOGETHER)}, apart[256] = {ROWS(APART)};
+static const uint64_t together[256][2] = {ROWS(TOGETHER)}, apart[256][2] = {ROWS(APART)};
 
 /** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 16 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
 {
     uint32_t bits = mask_bits(mask);
-    vec_store16(at, _mm256_permutevar8x32_epi32(a, vec_load8(&together[bits])));
+    __m128i from = _mm_loadu_si128((const __m128i *)together[bits]);
+    _mm_storeu_si128((__m128i *)at, _mm_shuffle_epi8(vec_halves(a), from));
     return at + __builtin_popcount(bits);
 }
 
 /** Load words into the chosen elements; the others may get anything. Reads 16 bytes. */
 static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
 {
-    return _mm256_permutevar8x32_epi32(vec_load16(at), vec_load8(&apart[mask_bits(mask)]));
+    __m128i from = _mm_loadu_si128((const __m128i *)apart[mask_bits(mask)]);
+    return _mm256_cvtepu16_epi32(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)at), from));
 }
