@@ -168,12 +168,8 @@ static int decode_coded_block(const decoding_t *decoding, const uint8_t *words, 
     tw_entropy_reader_t reader = {
         .words_begin = words, .words = lanes, .escapes_begin = none, .escapes = none};
     memcpy(reader.lanes, lanes, TW_ENTROPY_LANES_BYTES);
-    if (!ecdq->backend->decode(ecdq->decode_table, ecdq->expected, n, &reader, ecdq->symbols) ||
-        !tw_entropy_came_back(&reader)) {
-        return 0;
-    }
-    ecdq->backend->dequantize(ecdq->symbols, ecdq->expected, ecdq->halves, n, ecdq->values);
-    return ecdq_take_listed(ecdq, n, lanes + TW_ENTROPY_LANES_BYTES, end);
+    return ecdq->backend->decode(ecdq, 0, n, &reader) && tw_entropy_came_back(&reader) &&
+           ecdq_take_listed(ecdq, n, lanes + TW_ENTROPY_LANES_BYTES, end);
 }
 
 /** Read block `block`, which has n elements. */

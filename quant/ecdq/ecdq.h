@@ -64,6 +64,8 @@ typedef struct tw_ecdq_head {
 } tw_ecdq_head_t;
 #define TW_ECDQ_HEAD_BYTES 14
 
+struct tw_ecdq;
+
 /** A backend: loops over a block's elements, and the coder. An encoder's symbols are class << 5 | symbol. */
 typedef struct tw_ecdq_backend {
     tw_backend_t is;
@@ -72,13 +74,11 @@ typedef struct tw_ecdq_backend {
     /** Make the integers of n elements, TW_ECDQ_RAW for those that have none, and their symbols. */
     void (*quantize)(const float *values, const uint16_t *expected, const uint16_t *halves, size_t n,
                      int16_t *integers, uint8_t *symbols);
-    /** Make the values of symbols, which have no classes and are not escapes. */
-    void (*dequantize)(const uint8_t *symbols, const uint16_t *expected, const uint16_t *halves, size_t n,
-                       float *values);
-    /** Code a block's symbols into lanes, forward; decode them, backward, and return 0 when words run out. */
+    /** Code a block's symbols into lanes, forward. */
     void (*encode)(const uint64_t *table, const uint8_t *symbols, size_t n, tw_entropy_writer_t *writer);
-    int (*decode)(const uint32_t *table, const uint16_t *expected, size_t n, tw_entropy_reader_t *reader,
-                  uint8_t *symbols);
+    /** Decode a block's elements from `first` to before `end`, backward: the codec's symbols, without classes,
+     *  and values, which are right but for escapes. 0 when words run out. */
+    int (*decode)(struct tw_ecdq *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader);
 } tw_ecdq_backend_t;
 
 extern const tw_ecdq_backend_t tw_ecdq_ref;

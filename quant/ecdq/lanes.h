@@ -6,6 +6,11 @@
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
 
+#ifndef DITHER /* nor QUANTIZE and DEQUANTIZE: the backend has none of its own */
+#define DITHER ecdq_lanes_dither
+#define QUANTIZE loops_quantize
+#define DEQUANTIZE loops_dequantize
+
 /** Do ten rounds of Philox for a vector of counters. */
 INLINE void philox_vec(vec_t counters, const uint32_t key[2], vec_t words[4])
 {
@@ -46,6 +51,8 @@ static void ecdq_lanes_dither(const uint32_t key[2], uint32_t group, size_t n_gr
     }
 }
 
+#endif
+
 static void ecdq_lanes_encode(const uint64_t *table, const uint8_t *symbols, size_t n,
                               tw_entropy_writer_t *writer)
 {
@@ -65,11 +72,12 @@ static void ecdq_lanes_encode(const uint64_t *table, const uint8_t *symbols, siz
     tw_ecdq_ref.encode(table, symbols + whole, n - whole, writer);
 }
 
-static int decode_groups(const uint32_t *table, const uint16_t *expected, size_t n,
-                         tw_entropy_reader_t *reader, uint8_t *symbols)
+static int decode_groups(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
 {
     vec_t lanes[VECTORS];
     const uint8_t *words = reader->words;
+    const uint16_t *expected = ecdq->expected;
+    uint8_t *symbols = ecdq->symbols;
     memcpy(lanes, reader->lanes, sizeof(lanes));
     for (size_t i = n; i > 0;) {
         i -= TW_ENTROPY_LANES;
@@ -79,25 +87,25 @@ static int decode_groups(const uint32_t *table, const uint16_t *expected, size_t
             vec_t of_class =
                 vec_shl(vec_shr(vec_load16(expected + at), TW_LOSSLESS_CLASS_SHIFT), TW_ENTROPY_FREQ_BITS);
             vec_t slot = vec_and(lanes[v], vec_set(TW_ENTROPY_FREQ_SUM - 1));
-            vec_t entry = vec_gather(table, vec_or(of_class, slot));
+            vec_t entry = vec_gather(ecdq->decode_table, vec_or(of_class, slot));
             lanes[v] = take_symbol(lanes[v], entry);
             vec_store8(symbols + at, vec_shr(entry, 21));
         }
         if (!refill_all(lanes, &words, reader->words_begin)) {
             return 0;
         }
+        /* Here, as it fills the time in which a group waits for the words of the one before. */
+        DEQUANTIZE(symbols + i, expected + i, ecdq->halves + i, TW_ENTROPY_LANES, ecdq->values + i);
     }
     memcpy(reader->lanes, lanes, sizeof(lanes));
     reader->words = words;
     return 1;
 }
 
-static int ecdq_lanes_decode(const uint32_t *table, const uint16_t *expected, size_t n,
-                             tw_entropy_reader_t *reader, uint8_t *symbols)
+static int ecdq_lanes_decode(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader)
 {
-    size_t whole = n - n % TW_ENTROPY_LANES;
-    return tw_ecdq_ref.decode(table, expected + whole, n - whole, reader, symbols + whole) &&
-           decode_groups(table, expected, whole, reader, symbols);
+    size_t whole = end - end % TW_ENTROPY_LANES;
+    return !first && tw_ecdq_ref.decode(ecdq, whole, end, reader) && decode_groups(ecdq, whole, reader);
 }
 
-#define LANES LOOPS, .dither = ecdq_lanes_dither, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode
+#define LANES .dither = DITHER, .quantize = QUANTIZE, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode

@@ -21,5 +21,3 @@ static void loops_dequantize(const uint8_t *symbols, const uint16_t *expected, c
         values[i] = tw_ecdq_value((float)(symbols[i] - TW_ECDQ_REACH), expected[i], halves[i]);
     }
 }
-
-#define LOOPS .quantize = loops_quantize, .dequantize = loops_dequantize

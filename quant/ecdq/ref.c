@@ -24,26 +24,27 @@ static void ecdq_ref_encode(const uint64_t *table, const uint8_t *symbols, size_
     }
 }
 
-static int ecdq_ref_decode(const uint32_t *table, const uint16_t *expected, size_t n,
-                           tw_entropy_reader_t *reader, uint8_t *symbols)
+static int ecdq_ref_decode(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader)
 {
-    for (size_t i = n; i-- > 0;) {
+    for (size_t i = end; i-- > first;) {
         uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
-        uint32_t of_class = (uint32_t)expected[i] >> TW_LOSSLESS_CLASS_SHIFT << TW_ENTROPY_FREQ_BITS;
-        uint32_t entry = table[of_class | *lane % TW_ENTROPY_FREQ_SUM];
+        uint32_t of_class = (uint32_t)ecdq->expected[i] >> TW_LOSSLESS_CLASS_SHIFT << TW_ENTROPY_FREQ_BITS;
+        uint32_t entry = ecdq->decode_table[of_class | *lane % TW_ENTROPY_FREQ_SUM];
         *lane = (entry & 0x7ff) * (*lane >> TW_ENTROPY_FREQ_BITS) + (entry >> 11 & 0x3ff);
-        symbols[i] = (uint8_t)(entry >> 21);
+        ecdq->symbols[i] = (uint8_t)(entry >> 21);
         if (!tw_entropy_refill(lane, &reader->words, reader->words_begin)) {
             return 0;
         }
     }
+    loops_dequantize(ecdq->symbols + first, ecdq->expected + first, ecdq->halves + first, end - first,
+                     ecdq->values + first);
     return 1;
 }
 
 const tw_ecdq_backend_t tw_ecdq_ref = {
     .is = {"ref", TW_MEM_HOST, ecdq_always},
-    LOOPS,
     .dither = ecdq_ref_dither,
+    .quantize = loops_quantize,
     .encode = ecdq_ref_encode,
     .decode = ecdq_ref_decode,
 };
