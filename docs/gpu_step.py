@@ -262,8 +262,8 @@ def call_rows() -> list[dict]:
     return made
 
 
-# Of a step of the trainer with the shape of Qwen3, by tests/trainer/device/test_training.cc: without layers, and
-# for each. The first of each five are kernels, then cuBLASLt's products, copies, events, waits for one.
+# Of a step of the trainer with the shape of Qwen3, by tests/trainer/device/test_training.cc: without layers,
+# and for each. The first of each five are kernels, then cuBLASLt's products, copies, events, waits for one.
 TRAINER = {"host": ([72, 45, 41, 34, 27], [30, 21, 13, 10, 9]),
            "device": ([75, 45, 78, 67, 27], [31, 21, 28, 21, 9])}
 
@@ -313,8 +313,9 @@ def attention_rows() -> list[dict]:
 
 def cell(one: dict) -> str:
     text = "%.2f / %.2f" % (one["saved_sec"], one["cost_sec"])
-    text = text if one["is_worth"] == "yes" else "**%s**" % text
-    return text + (" no" if one["policy"] == "declines" else "")
+    if one["policy"] == "declines":
+        return text + " no"
+    return text if one["is_worth"] == "yes" else "**%s**" % text
 
 
 def print_tables() -> None:
