@@ -25,7 +25,8 @@ ERROR = re.compile(r"^(?:\[rank ?\d+\]:? *)*((?:\w+\.)*\w*(?:Error|Exception): .
 # Columns: title, key of a row, how it is printed.
 COLUMNS = (("steps", "steps_to_target", "%d"), ("MB a node", "mb_to_target", "%.2f"),
            ("part", "bytes_ratio", "%.3f"), ("seconds", "sec_to_target", "%.1f"),
-           ("faster", "speedup", "%.2f"), ("floor, s", "floor_sec", "%.1f"), ("last loss", "loss_last", "%.4f"))
+           ("faster", "speedup", "%.2f"), ("floor, s", "floor_sec", "%.1f"),
+           ("last loss", "loss_last", "%.4f"))
 
 
 def parse_args(known):
