@@ -76,8 +76,8 @@ typedef struct tw_ecdq_backend {
                      int16_t *integers, uint8_t *symbols);
     /** Code a block's symbols into lanes, forward. */
     void (*encode)(const uint64_t *table, const uint8_t *symbols, size_t n, tw_entropy_writer_t *writer);
-    /** Decode a block's elements from `first` to before `end`, backward: the codec's symbols, without classes,
-     *  and values, which are right but for escapes. 0 when words run out. */
+    /** Decode a block's elements from `first` to before `end`, backward: the codec's symbols, without
+     *  classes, and values, which are right but for escapes. 0 when words run out. */
     int (*decode)(struct tw_ecdq *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader);
 } tw_ecdq_backend_t;
 

@@ -120,8 +120,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
     return upper;
 }
 
-/* For each mask: where each element of 16 bits comes from when the chosen ones are moved together, and when they
- * are moved apart; one byte for each byte. */
+/* For each mask: where each element of 16 bits comes from when the chosen ones are moved together, and when
+ * they are moved apart; one byte for each byte. */
 #define BIT(m, i) (((m) >> (i)) & 1)
 #define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
 #define PUT(i, at, half) ((at) / 4 == (half) ? (uint64_t)(0x100 + 0x202 * (i)) << (at) % 4 * 16 : 0)

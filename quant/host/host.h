@@ -1,5 +1,5 @@
-/** Backends of host memory. Each one (ref.c, avx2.c, avx512.c, neon.c) handles one segment; host.c goes through
- *  the segments of a call.
+/** Backends of host memory. Each one (ref.c, avx2.c, avx512.c, neon.c) handles one segment; host.c goes
+ *  through the segments of a call.
  *
  *  Order of reading: ref.c is the codec as a program, one element at a time; group.h begins the fast one.
  *  Private to the folder. */

@@ -201,7 +201,8 @@ TEST_F(Encode, OtherKindsOfTokenizers)
             "padding": null, "added_tokens": [], "normalizer": {"type": "BertNormalizer",
             "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
             "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": null,
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true}, "model": {"type": "WordPiece", "unk_token": "[UNK]",
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]",
             "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
             "vocab": {"[UNK]": 0, "the": 1, "##re": 2, "a": 3}}})";
     ASSERT_EQ(TW_OK, open(write("words.txt", "There a the, the"), write("words.json", word_piece)));

@@ -130,7 +130,8 @@ TEST_F(Chats, PromptsAndTexts)
     EXPECT_EQ("<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>]", read_text());
 }
 
-/* Tokens' places are without their blanks, as in GPT-2's own tokenizer.json; of a last blank nothing is left. */
+/* Tokens' places are without their blanks, as in GPT-2's own tokenizer.json; of a last blank nothing is
+ * left. */
 TEST_F(Chats, PlacesMayBeTrimmed)
 {
     std::string json = process::slurp("tests/trainer/data/bpe/gpt2.json");
@@ -171,8 +172,8 @@ TEST_F(Chats, WhatIsNoExampleIsNamedWithItsLine)
     EXPECT_EQ(TW_ERR_INVALID, open(kFolder + "chats.jsonl", TW_DATA_STYLE_CHATML, "", ""));
 }
 
-/* With SentencePiece's blanks an example is encoded whole: no blank comes between a prompt and its completion,
- * and a token that has a part of both is learned. */
+/* With SentencePiece's blanks an example is encoded whole: no blank comes between a prompt and its
+ * completion, and a token that has a part of both is learned. */
 TEST_F(Chats, BlanksBeforeTexts)
 {
     for (const char *name : {"llama2", "mistral"}) {
