@@ -1,7 +1,6 @@
 /* The AVX2 twin. Compiled with -mavx2 -mfma -mf16c; used only where the machine has all three. */
 #include "quant/host/group_avx2.h"
 
-#include "quant/host/group_decode.h"
 #include "quant/host/group_reduce.h"
 
 static int avx2_usable(void)
@@ -9,15 +8,8 @@ static int avx2_usable(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
-static const tw_quant_host_t operations = {
-    .encode = encode_segment,
-    .decode = decode_segment,
-    .reduce_encode = reduce_encode_segment,
-    .reduce_decode = reduce_decode_segment,
-};
-
 const tw_quant_backend_t tw_quant_backend_avx2 = {
     .is = {"avx2", TW_MEM_HOST, avx2_usable},
-    .host = &operations,
+    .host = &group_operations,
     TW_QUANT_HOST_OPERATIONS,
 };

@@ -3,7 +3,6 @@
  * machine has all of them. */
 #include "quant/host/group_avx512.h"
 
-#include "quant/host/group_decode.h"
 #include "quant/host/group_reduce.h"
 
 #ifdef __AVX512BF16__
@@ -23,15 +22,8 @@ static int avx512_usable(void)
            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
-static const tw_quant_host_t operations = {
-    .encode = encode_segment,
-    .decode = decode_segment,
-    .reduce_encode = reduce_encode_segment,
-    .reduce_decode = reduce_decode_segment,
-};
-
 const tw_quant_backend_t BACKEND = {
     .is = {NAME, TW_MEM_HOST, avx512_usable},
-    .host = &operations,
+    .host = &group_operations,
     TW_QUANT_HOST_OPERATIONS,
 };

@@ -1,6 +1,7 @@
 /** The fast host codec, in groups of 32 elements, which are held in registers. avx2.c, avx512.c and neon.c
- *  each include their group_<isa>.h, which defines a group and its operations, then group_decode.h and
- *  group_reduce.h, which includes group_encode.h. Private to the folder.
+ *  each include their group_<isa>.h, which defines a group and its operations (AVX2 and NEON share those of
+ *  group_simd.h), then group_reduce.h, which includes group_decode.h and group_encode.h. Private to the
+ *  folder.
  *
  *  A block is read twice: once for its largest magnitude, and once, from the first-level cache, for its
  *  codes. Values that are computed before the magnitude is known (rotation, differences, sums) are kept as

@@ -8,33 +8,6 @@
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
-INLINE group_t group_add(group_t a, group_t b)
-{
-    UNROLL
-    for (int r = 0; r < 4; r++) {
-        a.v[r] = _mm256_add_ps(a.v[r], b.v[r]);
-    }
-    return a;
-}
-
-INLINE group_t group_sub(group_t a, group_t b)
-{
-    UNROLL
-    for (int r = 0; r < 4; r++) {
-        a.v[r] = _mm256_sub_ps(a.v[r], b.v[r]);
-    }
-    return a;
-}
-
-INLINE group_t group_mul(group_t g, float factor)
-{
-    UNROLL
-    for (int r = 0; r < 4; r++) {
-        g.v[r] = _mm256_mul_ps(g.v[r], _mm256_set1_ps(factor));
-    }
-    return g;
-}
-
 /** One butterfly stage inside a register: `other` holds the partner of each lane. The product of a * (+-1) +
  *  b is exact, so the fused operation rounds like the sum or difference alone. */
 INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
@@ -192,17 +165,6 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
         q[r] = _mm256_min_epi32(qmax, _mm256_max_epi32(qmin, q[r]));
     }
     codes_store(TW_CODE_BITS(kind), codes, q);
-}
-
-/** A block's decoder: its scale. */
-typedef struct {
-    __m256 scale;
-} decoder_t;
-
-INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
-{
-    (void)kind;
-    return (decoder_t){_mm256_set1_ps(scale)};
 }
 
 /** Multiply 32 codes by the scale, without a clamp. */

@@ -2,39 +2,11 @@
  *  folder. Every operation gives the bits of its scalar counterpart. */
 #pragma once
 
-#include "quant/arithmetic/block.h"
 #include "quant/host/simd_neon.h"
 
-/* Loops over registers must be unrolled, or the registers would be put into memory. */
-#define UNROLL _Pragma("GCC unroll 8")
-
-typedef struct {
-    simd_t v[8];
-} group_t;
-
-#define FOR_EACH_REGISTER(r) UNROLL for (int r = 0; r < 8; r++)
+#include "quant/host/group_simd.h"
 
 /* ---- the plain side ------------------------------------------------------------------------------------ */
-
-/** Load 32 elements at src[i]. */
-INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
-{
-    group_t g;
-    FOR_EACH_REGISTER(r)
-    {
-        g.v[r] = simd_load(type, src, i + 4 * (size_t)r);
-    }
-    return g;
-}
-
-/** The same as tw_float_store. */
-INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
-{
-    FOR_EACH_REGISTER(r)
-    {
-        simd_store(type, dst, i + 4 * (size_t)r, g.v[r]);
-    }
-}
 
 /** The same as tw_float_store, for values other than NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
@@ -47,15 +19,6 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     {
         vst1_u16((uint16_t *)dst + i + 4 * (size_t)r, bf16_round4(g.v[r]));
     }
-}
-
-/** Scales above this decode fast, and so does 0: here any scale does. */
-#define GROUP_SCALE_TINY_BITS 0u
-
-/** The same as tw_float_store, for values of blocks that decode fast. */
-INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
-{
-    group_store_small(type, dst, i, g);
 }
 
 /** Limit finite values to [-max, max]; infinities and NaN stay. */
@@ -114,33 +77,6 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 }
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
-
-INLINE group_t group_add(group_t a, group_t b)
-{
-    FOR_EACH_REGISTER(r)
-    {
-        a.v[r] = vaddq_f32(a.v[r], b.v[r]);
-    }
-    return a;
-}
-
-INLINE group_t group_sub(group_t a, group_t b)
-{
-    FOR_EACH_REGISTER(r)
-    {
-        a.v[r] = vsubq_f32(a.v[r], b.v[r]);
-    }
-    return a;
-}
-
-INLINE group_t group_mul(group_t g, float factor)
-{
-    FOR_EACH_REGISTER(r)
-    {
-        g.v[r] = vmulq_f32(g.v[r], simd_set(factor));
-    }
-    return g;
-}
 
 /** One butterfly stage between registers that are `stride` apart. */
 INLINE group_t group_butterfly(group_t g, int stride)
@@ -286,17 +222,6 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
         q[r] = vminq_s32(qmax, vmaxq_s32(qmin, q[r]));
     }
     codes_store(TW_CODE_BITS(kind), codes, q);
-}
-
-/** A block's decoder: its scale. */
-typedef struct {
-    simd_t scale;
-} decoder_t;
-
-INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
-{
-    (void)kind;
-    return (decoder_t){simd_set(scale)};
 }
 
 /** Multiply 32 codes by the scale, without a clamp. */

@@ -1,6 +1,7 @@
-/** Sums of encoded inputs over groups: see group.h. */
+/** Sums of encoded inputs over groups, and all operations together: see group.h. */
 #pragma once
 
+#include "quant/host/group_decode.h"
 #include "quant/host/group_encode.h"
 
 /* How many inputs are added up in registers before y is accessed. */
@@ -184,3 +185,10 @@ static void reduce_decode_segment(const tw_quant_codec_t *codec, const tw_quant_
         FOR_TYPE(args->type, store_groups, args->saturate, scratch.y, n, segment->dst, first);
     }
 }
+
+static const tw_quant_host_t group_operations = {
+    .encode = encode_segment,
+    .decode = decode_segment,
+    .reduce_encode = reduce_encode_segment,
+    .reduce_decode = reduce_decode_segment,
+};

@@ -2,35 +2,9 @@
  *  group_avx2.h. */
 #pragma once
 
-#include "quant/arithmetic/block.h"
 #include "quant/host/simd_avx2.h"
 
-/* Loops over registers must be unrolled, or the registers would be put into memory. */
-#define UNROLL _Pragma("GCC unroll 4")
-
-typedef struct {
-    __m256 v[4];
-} group_t;
-
-/** Load 32 elements at src[i]. */
-INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
-{
-    group_t g;
-    UNROLL
-    for (int r = 0; r < 4; r++) {
-        g.v[r] = simd_load(type, src, i + 8 * (size_t)r);
-    }
-    return g;
-}
-
-/** The same as tw_float_store. */
-INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
-{
-    UNROLL
-    for (int r = 0; r < 4; r++) {
-        simd_store(type, dst, i + 8 * (size_t)r, g.v[r]);
-    }
-}
+#include "quant/host/group_simd.h"
 
 /** The same as tw_float_store, for values other than NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
@@ -45,15 +19,6 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
         packed = _mm256_permute4x64_epi64(packed, 0xd8);
         _mm256_storeu_si256((__m256i *)((uint16_t *)dst + i + 8 * (size_t)r), packed);
     }
-}
-
-/** Scales above this decode fast, and so does 0: here any scale does. */
-#define GROUP_SCALE_TINY_BITS 0u
-
-/** The same as tw_float_store, for values of blocks that decode fast. */
-INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
-{
-    group_store_small(type, dst, i, g);
 }
 
 /** Whether every magnitude is below `max`; a NaN is not. */
