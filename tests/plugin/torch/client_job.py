@@ -138,7 +138,7 @@ def float8(_folder):
     for layer in model.layers:  # a group of e4m3 alone, and one with norms and biases in fp32
         shard(layer[3], [])
     shard(model, model.layers)
-    return loop(model, torch.optim.AdamW(model.parameters(), 1e-3), steps=int(os.environ.get("STEPS", "50")))
+    return loop(model, torch.optim.AdamW(model.parameters(), 1e-3), steps=int(os.environ.get("STEPS", "20")))
 
 
 class Decoder(torch.nn.Module):
