@@ -48,7 +48,8 @@ def run(job, folder, **environment):
         sys.stderr.flush()
 
     # as torchrun sets them
-    settings = {"TORCHELASTIC_RUN_ID": "clients", "GROUP_WORLD_SIZE": "1", "MASTER_PORT": str(ranks.free_port()),
+    settings = {"TORCHELASTIC_RUN_ID": "clients", "GROUP_WORLD_SIZE": "1",
+                "MASTER_PORT": str(ranks.free_port()),
                 "CUDA_VISIBLE_DEVICES": ""} | environment
     ranks.run(2, run_script, backend=None, limit_sec=LIMIT_SEC, **settings)
     said = {name: "".join((folder / (name + str(rank))).read_text() for rank in range(2))
