@@ -1,8 +1,10 @@
 /** Measures in rounds that take turns between processor and tiers, so that a short disturbance spoils some
  *  readings of each rather than all of one. Member 0 then makes one model of everybody's readings and sends
- *  it to all. */
+ *  it to all. The processor is measured for the first communicator of a process: for later ones it is the
+ *  same. */
 #include "collectives/model/measuring.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define ROUNDS_LEAST 4 /**< enough for quartile and median to differ */
@@ -12,6 +14,13 @@
 /** no further round begins after this time: slow links have long readings, which say more */
 #define ENOUGH_SEC 0.1
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
+
+/** Readings of the processor that later communicators of this process take; threads may make some at once. */
+static struct {
+    pthread_mutex_t lock;
+    int is_known;
+    tw_cpu_sample_t best, typical;
+} processor = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /** All readings of one member. */
 typedef struct readings {
@@ -24,17 +33,20 @@ typedef struct readings {
 typedef struct measurement {
     tw_bootstrap_t *boot;
     tw_measure_link_t inter, node;
+    int knows_processor;
     readings_t readings;
 } measurement_t;
 
-/** Do one round. All processors work at once, so that the reading shows if there are more ranks than
- *  cores. */
+/** Do one round. All processors that are measured work at once, so that the reading shows if there are more
+ *  ranks than cores. */
 static tw_status_t measure_round(measurement_t *m, int round)
 {
     const tw_topo_t *topo = m->boot->topo;
     int flag = 0;
     TW_TRY(tw_bootstrap_any(m->boot, &flag));
-    TW_TRY(tw_measure_processor(&m->readings.cpu[round]));
+    if (!m->knows_processor) {
+        TW_TRY(tw_measure_processor(&m->readings.cpu[round]));
+    }
     if (topo->n_nodes > 1) {
         TW_TRY(tw_measure_link_read(&m->inter, &m->readings.inter[round]));
     }
@@ -60,11 +72,32 @@ static tw_status_t measure_rounds(measurement_t *m)
     return status;
 }
 
+static int is_processor_known(void)
+{
+    (void)pthread_mutex_lock(&processor.lock);
+    int is_known = processor.is_known;
+    (void)pthread_mutex_unlock(&processor.lock);
+    return is_known;
+}
+
+/** Take what is known of the processor, or make it known. */
+static void summarize_processor(const readings_t *readings, tw_estimate_report_t *report)
+{
+    (void)pthread_mutex_lock(&processor.lock);
+    if (!processor.is_known) {
+        tw_estimate_values((const double *)readings->cpu, readings->rounds, DOUBLES(tw_cpu_sample_t),
+                           (double *)&processor.best, (double *)&processor.typical);
+        processor.is_known = 1;
+    }
+    report->best.cpu = processor.best;
+    report->typical.cpu = processor.typical;
+    (void)pthread_mutex_unlock(&processor.lock);
+}
+
 static void summarize(const readings_t *readings, tw_estimate_report_t *report)
 {
     int n = readings->rounds;
-    tw_estimate_values((const double *)readings->cpu, n, DOUBLES(tw_cpu_sample_t),
-                       (double *)&report->best.cpu, (double *)&report->typical.cpu);
+    summarize_processor(readings, report);
     tw_estimate_values((const double *)readings->inter, n, DOUBLES(tw_tier_sample_t),
                        (double *)&report->best.inter, (double *)&report->typical.inter);
     tw_estimate_values((const double *)readings->node, n * NODE_REPEATS, DOUBLES(tw_tier_sample_t),
@@ -92,6 +125,7 @@ tw_status_t tw_coll_model_measure(tw_bootstrap_t *boot, tw_coll_model_t *model)
     measurement_t *m = calloc(1, sizeof(*m));
     TW_FAIL_IF(!m, TW_ERR_NO_MEMORY, "out of memory measuring the cost model");
     m->boot = boot;
+    m->knows_processor = is_processor_known();
     tw_status_t status = tw_measure_link_init(&m->inter, boot, 1);
     status = status == TW_OK ? tw_measure_link_init(&m->node, boot, 0) : status;
     status = status == TW_OK ? measure_rounds(m) : status;
