@@ -5,6 +5,7 @@ The parent itself never joins a job nor loads the library."""
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -117,6 +118,7 @@ def run(world: int, function: Callable[[int], object], nodes: list[int] | None =
     may, and for those that will stop. backend None: no process group is made. nodes: the node of each rank,
     by default one each. differing: {rank: what its environment has instead}; "" is as good as nothing."""
     fork = multiprocessing.get_context("fork")
+    gc.freeze()  # what torch has made is no rank's garbage: to look through it takes half a second
     with tempfile.TemporaryDirectory() as folder:
         store, started = os.path.join(folder, "store"), []
         for rank in range(world):
