@@ -9,6 +9,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/collectives/sweep.h"
 #include "tests/common/fixture.h"
+#include "tests/common/sanitized.h"
 
 namespace
 {
@@ -44,7 +45,7 @@ std::vector<tw::Case> cases()
             if (c.op == TW_COLL_BARRIER) {
                 c.n_elems.clear();
             }
-            for (int variant = 0; variant < 4; variant++) {
+            for (int variant = 0; variant < 4; variant += tw::is_sanitized ? 3 : 1) {
                 c.in_place = variant & 1;
                 c.uneven = variant & 2;
                 c.reduction = variant & 1 ? TW_COLL_MEAN : TW_COLL_SUM;

@@ -47,7 +47,7 @@ void expect_planned_bytes(tw::Rank &rank)
  * more than 8, which has each N and each L. */
 TEST_F(HpzSync, LosslessSyncsMakeTheMastersOnEveryNode)
 {
-    const int most = tw::is_sanitized ? 8 : 16;
+    const int most = tw::is_sanitized ? 6 : 12;
     for (int n = 1; n <= 8; n++) {
         for (int l = 1; l <= 8 && n * l <= most; l++) {
             tw::on_ranks(std::vector<int>((size_t)n, l), tw::tensors_of(61), tw::params_with(""),
