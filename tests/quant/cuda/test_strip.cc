@@ -43,7 +43,7 @@ TEST(QuantCudaStrip, MagnitudesOrderAsBits)
     }
 }
 
-/* Every mantissa (with sanitizers one of 31), at exponents all over the range and around the smallest scale. */
+/* Every mantissa, with sanitizers one of 31, at exponents all over the range and near the smallest scale. */
 TEST(QuantCudaStrip, ScaleIsTheReferences)
 {
     const uint32_t stride = tw::is_sanitized ? 31 : 1;
