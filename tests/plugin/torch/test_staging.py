@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import types
 import typing
+import weakref
 
 import pytest
 import ranks
@@ -158,6 +160,43 @@ def test_ddp(grads):
         return both(training)
 
     assert all(ranks.run(2, check, **ranks.SLOW))
+
+
+def test_who_posts_all_before_waiting_does_not_pin_all(monkeypatch):
+    """As DDP does with its buckets: three operations hold memory, of which two may be over the limit."""
+    held = most = 0
+
+    class Measured(Simulated):
+        def pinned(self, n_elems, dtype):
+            nonlocal held, most
+            held, made = held + 1, super().pinned(n_elems, dtype)
+            most = max(most, held)
+            weakref.finalize(made, freed)
+            return made
+
+    def freed():
+        nonlocal held
+        held -= 1
+
+    def post(together, _ranks):
+        rooms = [together[0].buffer]  # as a request, which keeps them until it has ended
+        return types.SimpleNamespace(wait=lambda: rooms.pop().add_(1), coded=True)
+
+    def make(room, _back):
+        shape = types.SimpleNamespace(staged=True)
+        return [types.SimpleNamespace(kind="all-reduce", of="", shape=shape, buffer=room)]
+
+    monkeypatch.setattr(staging, "device", Measured())
+    monkeypatch.setattr(staging, "_lanes", {})
+    monkeypatch.setattr(staging, "_MOST_BYTES", 1)
+    monkeypatch.setattr(operations, "post", post)
+    buckets = [torch.full((100,), float(i)) for i in range(12)]
+    posted = [staging.operate(make, one, one, None, 0) for one in buckets]
+    for one in posted:
+        one.wait()
+    assert [one.tolist() for one in buckets] == [[i + 1.0] * 100 for i in range(12)]
+    counts = 2  # of the lane, which stay
+    assert counts + 2 <= most <= counts + 5  # the last ones' copies to the GPU may not have ended
 
 
 def test_on_a_fast_link_they_are_staged_once():

@@ -7,6 +7,7 @@ copies are torch's; tests put others in the place of `device`."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes as C
 import functools
@@ -77,6 +78,8 @@ def _operate(name: str, count: torch.Tensor, value: int, stream: torch.cuda.Stre
 
 device = Cuda()
 
+# Pinned memory of operations under way, beside that of the newest two. DDP posts all buckets before it waits.
+_MOST_BYTES = 256 << 20
 _LOOK_SEC = 1e-4  # pause between two reads of a count
 _CHECK_SEC = 1.0  # pause between two checks whether the GPU has failed
 
@@ -151,9 +154,13 @@ class Staged(Waitable):
     def test(self) -> bool:
         return self._ready.is_set()
 
-    def wait(self) -> None:
+    def end(self) -> None:
+        """Wait until the copy to the GPU is enqueued, or it has failed."""
         while not self._ready.wait(_CHECK_SEC):
             device.check(self._lane.out)
+
+    def wait(self) -> None:
+        self.end()
         if self._error is not None:
             raise self._error
         self._lane.current().wait_event(self._in)
@@ -177,6 +184,7 @@ class Lane:
         self.out, self.into = device.stream(like), device.stream(like)
         self._copied, self._ended = (device.pinned(1, torch.int32).zero_() for _ in range(2))
         self._last = 0  # the last operation that has a number
+        self._held: collections.deque[tuple[Staged, int]] = collections.deque()  # with bytes of pinned memory
         self.posting: queue.SimpleQueue[Staged] = queue.SimpleQueue()
         self._finishing: queue.SimpleQueue[Staged] = queue.SimpleQueue()
         for name, run in (("post", self._post), ("finish", self._finish)):
@@ -184,6 +192,16 @@ class Lane:
 
     def current(self) -> torch.cuda.Stream:
         return device.current(self._like)
+
+    def make_room(self, n_bytes: int) -> None:
+        """Wait until operations have ended that hold too much pinned memory to take so much more."""
+        while self._held and self._held[0][0].test():
+            self._held.popleft()
+        while len(self._held) >= 2 and n_bytes + sum(held for _, held in self._held) > _MOST_BYTES:
+            self._held.popleft()[0].end()
+
+    def hold(self, staged: Staged, n_bytes: int) -> None:
+        self._held.append((staged, n_bytes))
 
     def next(self) -> int:
         """Let the first stream say when it has copied the next operation's input, and the second one wait
@@ -219,14 +237,18 @@ _lanes: dict[object, Lane] = {}
 _lock = threading.Lock()
 
 
+def _lane(name: str, like: torch.Tensor) -> Lane:
+    key = (name, like.device)
+    if key not in _lanes:
+        _lanes[key] = Lane(like)
+    return _lanes[key]
+
+
 def post(lane: str, begin: Callable[[], Waitable], give: Copy, take: Copy, name: str) -> Staged:
     """Post an operation in the current stream's order. lane: operations of one lane begin one after the
     other; those of one communicator have to. name: for the timeline. The rest: see Staged."""
     with _lock:
-        key = (lane, give[0].device)
-        if key not in _lanes:
-            _lanes[key] = Lane(give[0])
-        made = Staged(begin, give, take, _lanes[key])
+        made = Staged(begin, give, take, _lane(lane, give[0]))
     made.span = spans.begun(name)
     return made
 
@@ -247,12 +269,16 @@ def operate(make: Callable[[torch.Tensor, torch.Tensor], Sequence[shapes.Operati
             result: torch.Tensor, ranks: Communicator, place: int | None = None) -> Staged:
     """Post the operations of one call in host memory. make: makes them, given host memory for source and
     result. place: where in the result the source is, in elements; None: elsewhere."""
+    with _lock:
+        lane, n_bytes = _lane("operations", source), result.nbytes + (source.nbytes if place is None else 0)
+    lane.make_room(n_bytes)
     back = device.pinned(result.numel(), result.dtype)
     room = (device.pinned(source.numel(), source.dtype) if place is None
             else back[place : place + source.numel()])
     together = make(room, back)
     request = post("operations", lambda: operations.post(together, ranks), (source.view(-1), room),
                    (back, result.view(-1)), spans.name_of(together[0].kind, together[0].of))
+    lane.hold(request, n_bytes)
     shape = together[0].shape
     if shape.staged is None:  # all ranks know it before the next call, which may go another way
         shape.staged = request.is_coded()
