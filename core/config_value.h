@@ -22,7 +22,7 @@ int tw_config_value_in_range(const tw_config_field_t *field, const tw_config_val
 void tw_config_value_load(const tw_config_field_t *field, const void *options, tw_config_value_t *value);
 /** Store a value; the string that was there is freed. */
 void tw_config_value_store(const tw_config_field_t *field, void *options, const tw_config_value_t *value);
-/** 1 if the value is a string of the options' own. */
+/** 1 if the field's value is a string, which the options struct then owns. */
 int tw_config_is_string(const tw_config_field_t *field);
 /** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);

@@ -1,4 +1,4 @@
-/** Lines of files in which the system says something: those of /proc and /sys. Not installed. */
+/** Reads lines of files of /proc and /sys. Not installed. */
 #pragma once
 
 #include "core/core.h"

@@ -25,7 +25,7 @@ typedef enum tw_quant_kind {
 /** X(kind, name) for all codecs of TW_QUANT_BLOCKS. */
 #define TW_QUANT_BLOCK_CODECS(X) \
     X(TW_QUANT_INT8, int8) X(TW_QUANT_INT4, int4) X(TW_QUANT_INT2, int2) X(TW_QUANT_FP8, fp8)
-/** The same for all of TW_QUANT_MESSAGE. */
+/** X(kind, name) for all codecs of TW_QUANT_MESSAGE. */
 #define TW_QUANT_MESSAGE_CODECS(X) X(TW_QUANT_LOSSLESS, lossless) X(TW_QUANT_ECDQ, ecdq)
 
 typedef enum tw_quant_scale { TW_QUANT_SCALE_BF16 = 0, TW_QUANT_SCALE_FP32 = 1 } tw_quant_scale_t;
@@ -101,7 +101,7 @@ int tw_quant_codec_equal(const tw_quant_codec_t *a, const tw_quant_codec_t *b);
 /** Parse the name of a codec whose messages are self-contained (TW_QUANT_BLOCKS, TW_QUANT_MESSAGE), with
  *  options: "int4:block=128,hadamard,stochastic,scale=fp32". TW_ERR_INVALID, logged. */
 tw_status_t tw_quant_codec_parse(const char *text, tw_quant_codec_t *codec);
-/** The same for any row, including "plain" and "delta". */
+/** Parse the name of any codec, "plain" and "delta" too, as tw_quant_codec_parse does. */
 tw_status_t tw_quant_codec_parse_any(const char *text, tw_quant_codec_t *codec);
 /** Write a codec as text into `buf`; returns buf. */
 const char *tw_quant_codec_format(const tw_quant_codec_t *codec, char *buf, size_t buf_bytes);

@@ -17,7 +17,7 @@ int tw_quant_e4m3_exponent(float amax)
     return isinf(amax) || exponent > TW_QUANT_E4M3_MOST ? TW_QUANT_E4M3_MOST : exponent;
 }
 
-/** in: how many of e4m3's smallest numbers one is. Zeros keep their sign. */
+/** The code of x. inverse: how many of e4m3's smallest numbers x = 1 is. Zeros keep their sign. */
 static uint8_t code_of(float x, float inverse)
 {
     uint32_t bits = tw_float_bits(x), magnitude = tw_float_abs_bits(x);

@@ -81,8 +81,8 @@ tw_status_t tw_quant_messages_stream_decode(tw_quant_messages_stream_t *codec,
 
 /* ---- the lossless delta -------------------------------------------------------------------------------- */
 
-/* The messages of tw_quant_delta_encode, bit for bit, for replicas and states in memory of a GPU; otherwise
- * as above. */
+/* The lossless delta writes the messages of tw_quant_delta_encode, bit for bit, for replicas and states
+ * in memory of a GPU, by the rules above. */
 
 /** A codec on one device; the same rules as for tw_quant_messages_stream_t. */
 typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;

@@ -8,13 +8,13 @@
  * 32 elements at once. The coders' lanes have 32 bits, and take two vectors. */
 _Static_assert(VECTORS == 2 && TW_DELTA_EXPONENTS == WIDTH16, "a group is one vector of 16 bits");
 
-/* The model's rows, as numbers, one for each exponent. */
+/* What the model's rows hold, in vectors of a number for each of 32 exponents. */
 typedef struct {
     __m512i tables, factors;
     uint8_t base;
 } wide_rows_t;
 
-/* What is expected of 32 elements' changes. */
+/* What the model predicts of the changes of 32 elements. */
 typedef struct {
     __m512i table, raw_bits, expected;
     __mmask32 sign;
@@ -72,7 +72,7 @@ INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m
     return belief;
 }
 
-/** The same as tw_delta_state, for 32 changes. */
+/** The same as tw_delta_state of value.h, for 32 changes. */
 INLINE __m256i wide_state_of(__m512i change)
 {
     __m512i size = vec16_add(_mm512_abs_epi16(change), vec16_set(8));

@@ -138,8 +138,8 @@ INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, 
     return mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE));
 }
 
-/** Read the escaped elements of the group at `first`, from the highest lane down. 0 when no escapes are
- *  left. */
+/** Read the escaped elements of the group at `first`, from the highest lane down. Returns 0 if escapes
+ *  run out. */
 static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, size_t first, uint32_t escapes,
                         tw_entropy_reader_t *reader)
 {

@@ -139,7 +139,7 @@ INLINE void find_changes(batch_t *batch)
     }
 }
 
-/** `first`, where coding begins, is a multiple of 32, and so are batches. */
+/** Batches begin at multiples of 32: `first`, where coding begins, is one, and so is the size of a batch. */
 static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {

@@ -83,7 +83,8 @@ TW_HD static inline int32_t tw_delta_predict(uint8_t state, uint32_t factor)
     return (int32_t)((tw_delta_state_size(state) * factor + 64) >> 7);
 }
 
-/** The rest of a change, turned into the previous one's direction, less the expected change. */
+/** What is coded of a change: its difference from the predicted change. Both are negated if the previous
+ *  change was negative. */
 TW_HD static inline int16_t tw_delta_rest(int16_t change, uint8_t state, uint32_t factor)
 {
     int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;

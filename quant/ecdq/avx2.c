@@ -55,7 +55,7 @@ static void avx2_dither(const uint32_t key[2], uint32_t group, size_t n_groups, 
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-/* Of two times 8 elements: the step, and the dither less its least value, plus 1. */
+/* For two times 8 elements: their steps, and their dither less its least value, plus 1. */
 typedef struct {
     __m256 step[2], dither[2];
 } scale_t;

@@ -94,7 +94,8 @@ static int decode_groups(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
         if (!refill_all(lanes, &words, reader->words_begin)) {
             return 0;
         }
-        /* Here, as it fills the time in which a group waits for the words of the one before. */
+        /* This is done here because it fills the time in which a group waits for the words of the one
+         * before. */
         DEQUANTIZE(symbols + i, expected + i, ecdq->halves + i, TW_ENTROPY_LANES, ecdq->values + i);
     }
     memcpy(reader->lanes, lanes, sizeof(lanes));

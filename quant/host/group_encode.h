@@ -241,7 +241,7 @@ static void pad_segment(const encoder_t *encoder)
 {
     const tw_quant_codec_t *codec = encoder->codec;
     if (encoder->n_elems == 0) {
-        return; /* dst may be NULL */
+        return; /* dst is NULL if there are no elements */
     }
     size_t payload = tw_layout_payload_bytes(codec, encoder->n_elems);
     size_t blocks = tw_layout_block_count(codec, encoder->n_elems), used = blocks % TW_QUANT_FRAME_BLOCKS;

@@ -85,7 +85,7 @@ static uint64_t encode_segment(const tw_quant_codec_t *codec, const tw_quant_arg
     float y[TW_QUANT_BLOCK_MAX];
     uint64_t nonfinite = 0;
     if (segment->n_elems == 0) {
-        return 0; /* dst may be NULL */
+        return 0; /* dst is NULL if there are no elements */
     }
     memset(segment->dst, 0, tw_layout_encoded_bytes(codec, segment->n_elems));
     for (size_t b = 0; b < tw_layout_block_count(codec, segment->n_elems); b++) {

@@ -46,8 +46,8 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
     tw_lossless_ref.encode(model, heads + whole, expected + whole, n - whole, writer);
 }
 
-/** Read the escaped elements of a group, of which the mask `bits` counts, from the highest lane down. 0 when
- *  no escapes are left. */
+/** Read the escaped elements of a group, of which the mask `bits` counts, from the highest lane down.
+ *  Returns 0 if escapes run out. */
 static int take_escapes(uint16_t *values, uint32_t escapes, uint16_t bits, tw_entropy_reader_t *reader)
 {
     while (escapes) {

@@ -228,7 +228,7 @@ typedef struct tw_lossless_backend {
     /** Make a list's values in the form that is sent (tw_lossless_folded), which may overwrite them; returns
      *  their sum. */
     uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
-    /** Count their bits with k low bits each. */
+    /** Count the bits of a list's values in that form, if k low bits of each are sent as they are. */
     uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);
     /** Set expected[i] = value, with columns[i], if not NULL, added to its scale. */
     void (*expect)(uint16_t value, const int16_t *columns, size_t n, uint16_t *expected);

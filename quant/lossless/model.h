@@ -132,7 +132,7 @@ TW_HD static inline int32_t tw_lossless_unfolded(uint32_t folded, int32_t centre
     return (int32_t)(folded >> 1 ^ (0u - (folded & 1))) + centre;
 }
 
-/** Bits of such a value, with k low bits. */
+/** Bits of a value in that form, if k low bits are sent as they are. */
 TW_HD static inline uint32_t tw_lossless_folded_bits(uint32_t folded, uint32_t k)
 {
     uint32_t ones = folded >> k;

@@ -73,7 +73,7 @@ TW_HD static inline size_t tw_lossless_raw_bytes(size_t n)
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
 }
 
-/** How many of them are in lanes, two each: the lanes' final values take their room. */
+/** How many of these bytes are in lanes, two in each: the lanes' final values take their room. */
 TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
 {
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
