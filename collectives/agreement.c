@@ -100,7 +100,7 @@ static tw_status_t agreement_compare(tw_sched_t *sched, const void *arg)
 /* Bytes that one rank sends to another; each of the two computes them. */
 typedef struct pair_sizes {
     uint64_t n_elems;
-    uint64_t hash; /* of each segment's share */
+    uint64_t hash; /* hash of the sizes of each segment's share */
 } pair_sizes_t;
 
 typedef struct pair_check {

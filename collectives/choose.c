@@ -61,7 +61,7 @@ typedef struct pick {
     candidate_t candidates[TW_COLL_ALGOS];
     size_t n_candidates;
     const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
-    int loses_nothing; /**< true of all segments that the caller gave, which `c` may not have */
+    int loses_nothing; /**< 1: no segment that the caller gave loses values; `c` may have other segments */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
@@ -259,7 +259,7 @@ static tw_status_t find_candidates(pick_t *pick)
     }
     pick->plain = find_best(pick, 0);
     pick->quantized = find_best(pick, 1);
-    /* a codec, but only plain algorithms: the name, if any, is wrong */
+    /* With a codec but only plain algorithms, the name that the caller gave, if any, is wrong. */
     int found = pick->c.args->codec ? pick->quantized != NULL : pick->plain != NULL;
     return found ? TW_OK : no_candidate(pick);
 }
@@ -366,7 +366,7 @@ static const candidate_t *choose_decline(const pick_t *pick, char *reason, size_
     return pick->plain;
 }
 
-/** Choose the best one; the plain one if quantizing is not worth it, and then note the reason. */
+/** Choose the best candidate; the plain one if quantizing is not worth it, and then note the reason. */
 static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
@@ -381,9 +381,9 @@ static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t r
     return is_worth_encoding(pick) ? pick->quantized : choose_decline(pick, reason, reason_bytes);
 }
 
-/** Returns 1 if a deterministic communicator, which has chosen the lossless one whatever the size, may still
- *  go plain. An algorithm that the caller names may add up in another order than the plain one, and then has
- *  other bits. */
+/** Returns 1 if a deterministic communicator, which has chosen a lossless algorithm whatever the size,
+ *  may still go plain. An algorithm that the caller names may add up in another order than the plain one, and
+ *  then has other bits. */
 static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
     const tw_algo_t *algo = tw_algo_get(chosen->algo);
@@ -405,8 +405,8 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
     return c;
 }
 
-/** The algorithms were chosen for a tensor of another size, and have the same bits: is packing worth it for
- *  this size? If not, note the reason. */
+/** Whether packing is worth it for this operation's size: the algorithms, which give the same bits, were
+ *  chosen for a tensor of another size. If not, note the reason. */
 static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char *reason, size_t reason_bytes)
 {
     pick_t sized = *pick;

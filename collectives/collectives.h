@@ -121,7 +121,7 @@ typedef struct tw_coll_args {
     size_t n_segments;
     tw_coll_reduction_t reduction;
     float factor; /**< reductions: multiplies the sum or mean before it is rounded; 0 counts as 1 */
-    int root;     /**< of a broadcast */
+    int root;     /**< the rank that sends in a broadcast */
     /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless: a
      *  lossless algorithm has the bits of the plain one of its name ("one_hop" those of "direct"), and is
      *  refused over NCCL, which has to know lengths beforehand (TW_ERR_UNSUPPORTED). Where plain is as fast,

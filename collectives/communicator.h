@@ -84,10 +84,10 @@ struct tw_coll_request {
     tw_quant_codec_t codec, inner_codec;
 
     int in_place; /**< 1: every segment lies where it belongs, so nothing is copied */
-    int aliased;  /**< 1: some segment does, so what is written may still have to be read */
+    int aliased;  /**< 1: some segment lies where it belongs, so what is written may still have to be read */
     /** elements of the whole tensor: all segments, all shards; all-to-all: a size to plan with */
     size_t n_elems;
-    tw_grid_t grid; /**< host memory: of data that travels in chunks */
+    tw_grid_t grid; /**< host memory: cuts coded data into chunks */
 
     uint64_t shape; /**< a hash of the segments' sizes and of all codecs; the same on all ranks */
     tw_coll_choice_t choice;
@@ -171,7 +171,7 @@ struct tw_coll {
 
     int device_index;   /**< GPU memory, with a progress thread: the device that it makes current */
     struct tw_gpu *gpu; /**< NULL: host memory */
-    void (*detach)(tw_coll_t *coll); /**< frees it, even if it is only half made */
+    void (*detach)(tw_coll_t *coll); /**< frees `gpu`, even if that is only half made */
 };
 
 extern const tw_coll_engine_t tw_coll_host_engine;
@@ -251,7 +251,7 @@ static inline int tw_args_name_algo(const tw_coll_args_t *args)
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
 /** Make a sealed schedule that only exchanges signatures. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);
-/** Tag of its first message; the low TW_SCHED_NUMBER_BITS are 0. */
+/** Tag of the request's first message; the low TW_SCHED_NUMBER_BITS are 0. */
 uint64_t tw_request_tag(const tw_coll_request_t *request);
 /** 1 if signatures are exchanged. */
 int tw_check_is_on(const tw_coll_t *coll);
@@ -260,8 +260,8 @@ uint64_t tw_check_inter_node_bytes(const tw_coll_request_t *request);
 
 /* ---- request.c ----------------------------------------------------------------------------------------- */
 
-/** Refuse a process that was forked from the one that made the communicator: TW_ERR_INVALID, logged. It has
- *  neither that one's threads nor connections of its own. */
+/** Refuse a process that was forked from the one that made the communicator: TW_ERR_INVALID, logged. A
+ *  child has neither its parent's threads nor connections of its own. */
 tw_status_t tw_coll_check_process(const tw_coll_t *coll);
 /** The move function of a communicator, its arg: it moves messages of all its requests, and does one
  *  computation. */

@@ -215,7 +215,7 @@ static tw_status_t create_here(void *arg)
     return status;
 }
 
-/** comm: as in tw_coll_setup_t. */
+/** Make the communicator with the ranks as its members. comm: as in tw_coll_setup_t. */
 static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm,
                                   tw_coll_t **out)
 {

@@ -101,7 +101,7 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
-    /* its source is its target */
+    /* the cell's source is its target */
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) {
         return;
     }
@@ -196,7 +196,7 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
     const tw_host_cell_t *to = host_make_room(run, op, c);
     tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && run->request->aliased && run->flows->of == TW_FLOWS_WHOLES;
-    for (int r = 0; waits && r < run->topo->world; r++) { /* `in` is `out`: first it has to be sent */
+    for (int r = 0; waits && r < run->topo->world; r++) { /* what it overwrites has been read by then */
         tw_sched_after(run->sched, task, run->shards[r].read[c]);
     }
     wrote(run, op, c, task);
@@ -223,7 +223,8 @@ static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, 
 typedef struct row {
     int first, end; /**< ops of one message, and of the sums that it sends */
     size_t n_elems;
-    int in_buffer; /**< a part of it is, or will be, a sum of this rank; 0: it is in the tensors */
+    /** 1: a part of the row is, or will be, a sum of this rank; 0: all of it is in the tensors */
+    int in_buffer;
 } row_t;
 
 /** Find the ops from `first` on that one message serves; none, if that op needs no message. */

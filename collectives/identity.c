@@ -52,8 +52,8 @@ static tw_status_t identity_post(meeting_t *m)
     return status;
 }
 
-/** Test all proposals. TW_IN_PROGRESS: *awaited's has not come yet. All are tested each time, so that one
- *  that disagrees is noticed at once, whoever else is late. */
+/** Test all proposals. TW_IN_PROGRESS: the one of member *awaited has not come yet. All are tested each
+ *  time, so that one that disagrees is noticed at once, whoever else is late. */
 static tw_status_t listen(meeting_t *m, int *awaited)
 {
     tw_status_t status = TW_OK;

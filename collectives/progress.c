@@ -60,8 +60,8 @@ static void run_commands(void *arg, int *moved)
     }
 }
 
-/** Tell all communicators that the transport has failed, then wait for commands only: it neither moves
- *  messages nor sleeps in the transport any more. */
+/** Tell all communicators that the transport has failed, then wait for commands only. The thread neither
+ *  moves messages nor sleeps in the transport any more. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
     const tw_shared_mover_t *mover;

@@ -249,7 +249,7 @@ static int has_patient(const tw_coll_t *coll)
     return __atomic_load_n(&coll->is_patient, __ATOMIC_RELAXED);
 }
 
-/** Warn once: what a patient operation waits for may hang. */
+/** Warn once that what a patient operation waits for may hang. */
 static void say_waiting(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -289,8 +289,7 @@ static tw_status_t time_out(void *arg)
     return request_fail(coll, TW_ERR_TIMEOUT);
 }
 
-/** Look once at all that is in flight, also of other communicators: the transport moves them. *moved: 1 if
- *  anything happened. */
+/** Move what is in flight once, also of other communicators. *moved: 1 if anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
@@ -366,10 +365,10 @@ static tw_status_t request_start(tw_coll_request_t *request)
     status = request_step(request, &moved);
     if (status == TW_OK) {
         request_finish(request, TW_OK);
-    } else if (status > 0 && request->is_detached) { /* nobody else may ask for those before it */
+    } else if (status > 0 && request->is_detached) { /* nobody may ask for requests before this one */
         status = step_all(coll, &moved);
     }
-    if (status < 0) { /* the request reports it */
+    if (status < 0) { /* the request reports its error */
         (void)request_fail(coll, status);
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);

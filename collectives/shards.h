@@ -25,7 +25,7 @@ typedef struct tw_host_shard {
 
 typedef struct tw_host_run {
     tw_coll_request_t *request;
-    tw_coll_args_t *args; /**< the request's, without codecs that were declined */
+    tw_coll_args_t *args; /**< the request's arguments, without codecs that were declined */
     tw_sched_t *sched;
     const tw_topo_t *topo;
     const tw_flows_t *flows;
@@ -37,8 +37,8 @@ typedef struct tw_host_run {
     float scale;        /**< factor of a rank's contribution to a sum that travels: see tw_coll_scale */
     float factor;       /**< factor of a reduction's last step, besides scale */
     const tw_ops_t *ops[TW_N_CODINGS]; /**< NULL: no chunk is coded in this way */
-    const tw_ops_t *first;             /**< one of them, for the hops, in which all agree */
-    int is_mixed;                      /**< there are several */
+    const tw_ops_t *first;             /**< one of `ops`, for the hops, in which all agree */
+    int is_mixed;                      /**< 1: `ops` has several */
     tw_qop_t *op;                      /**< NULL: everything is plain */
     tw_host_shard_t *shards;           /**< [n_owners of the ops] */
     size_t n_chunks;                   /**< most chunks of a shard */

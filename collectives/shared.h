@@ -21,7 +21,7 @@ typedef struct tw_shared_mover {
     /** Called when the transport has failed, on its progress thread if it has one. NULL: nothing to do */
     void (*failed)(void *arg, tw_status_t status);
     void *arg;
-    int polls; /**< 1: it also waits for events that no message announces */
+    int polls; /**< 1: the mover also waits for events that no message announces */
     LIST_ENTRY(tw_shared_mover) link;
 } tw_shared_mover_t;
 
@@ -36,15 +36,15 @@ typedef struct tw_shared {
 
 /** Get what the transport's communicators share, made if this is the first one. TW_ERR_NO_MEMORY. */
 tw_status_t tw_shared_get(tw_transport_t *transport, tw_shared_t **out);
-/** Give it back; the last one ends it. Accepts NULL. */
+/** Give back what tw_shared_get returned; the last one ends it. Accepts NULL. */
 void tw_shared_put(tw_shared_t *shared);
-/** What the transport's communicators share; NULL: it has none. */
+/** What the transport's communicators share; NULL: the transport has no communicator. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
 /** Add a mover. No mover's `move` may call this, except the progress thread's, which runs other threads'
  *  calls. */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-/** Remove a mover. A zeroed one was never added: nothing happens. */
+/** Remove a mover. Nothing happens to a zeroed one, which was never added. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */

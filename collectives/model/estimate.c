@@ -21,7 +21,7 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
         for (int i = 0; i < n_readings; i++) {
             sorted[i] = readings[i * n_values + v];
         }
-        typical[v] = tw_median(sorted, (size_t)n_readings); /* this sorts them, too */
+        typical[v] = tw_median(sorted, (size_t)n_readings); /* tw_median sorts `sorted`, too */
         best[v] = sorted[(n_readings + 1) / 4];
     }
 }
@@ -40,7 +40,7 @@ static double median_of(double *values, int n)
     if (measured == 0) {
         return 0;
     }
-    (void)tw_median(values, (size_t)measured); /* this sorts them */
+    (void)tw_median(values, (size_t)measured); /* tw_median sorts `values` */
     return values[(measured - 1) / 2];
 }
 

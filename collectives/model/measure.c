@@ -80,7 +80,7 @@ static int is_processor_known(void)
     return is_known;
 }
 
-/** Take what is known of the processor, or make it known. */
+/** Report the readings of the processor that this process has; the first communicator gives them. */
 static void summarize_processor(const readings_t *readings, tw_estimate_report_t *report)
 {
     (void)pthread_mutex_lock(&processor.lock);

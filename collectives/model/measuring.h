@@ -34,7 +34,7 @@ typedef struct tw_tier_sample {
 typedef struct tw_cpu_sample {
     double copy_sec, reduce_sec;
     double encode_sec[TW_COLL_MODEL_SPEEDS], decode_sec[TW_COLL_MODEL_SPEEDS];
-    double encode_short_sec, decode_short_sec; /**< of the short message, which has its own tables */
+    double encode_short_sec, decode_short_sec; /**< times of the short message, which has its own tables */
 } tw_cpu_sample_t;
 
 /** One reading of everything. It must have doubles alone, as it is read as an array of them. */

@@ -9,7 +9,7 @@
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_BYTES 64
 #define CODEC_ELEMS ((size_t)96 << 10)
-#define CODEC_REPEATS 2 /**< the first one warms the caches */
+#define CODEC_REPEATS 2 /**< the first repeat warms the caches */
 #define SHORT_ELEMS (TW_SAMPLE_SHORT_BYTES / sizeof(uint16_t))
 #define SHORT_ROW_ELEMS 128
 
@@ -168,7 +168,7 @@ static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
 {
-    /* as large as fp32, so that every codec's output fits */
+    /* room for fp32, so that every codec's output fits */
     uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;

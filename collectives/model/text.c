@@ -17,9 +17,10 @@ typedef struct model_text {
     tw_coll_tier_t inter, node; /**< see the model; but beta_sec is in bits per second */
     size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec;                            /**< speeds of codecs whose own are 0 */
-    codec_text_t codecs[TW_QUANT_KINDS];           /**< speeds of each kind */
-    double encode_message_sec, decode_message_sec; /**< of codecs of messages */
+    codec_text_t codec;                  /**< speeds of codecs whose own are 0 */
+    codec_text_t codecs[TW_QUANT_KINDS]; /**< speeds of each kind */
+    /** extra cost of a message of any codec of messages, as in the model */
+    double encode_message_sec, decode_message_sec;
 } model_text_t;
 
 #define FIELD(name_, dflt_, doc_, type_, member_, min_, max_)                   \

@@ -89,7 +89,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         cost->inter_messages += traffic->inter_moves[f] * tw_cost_messages(c, shard[f]);
         cost->node_messages += traffic->node_moves[f] * tw_cost_messages(c, shard[f]);
     }
-    if (flows->merges) { /* on the way its ranks wait for one whole message, too */
+    if (flows->merges) { /* each rank on the way waits for one whole message, too */
         const tw_coll_tier_t *tier = traffic->inter_rounds > 0 ? &c->model->inter : &c->model->node;
         merged_sec = fmin(c->chunk_bytes, shard[TW_FORM_PLAIN]) * tier->beta_sec;
         cost->inter_messages = row_messages(c, traffic->inter_row, shard[TW_FORM_PLAIN]);
@@ -98,12 +98,12 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     cost->cpu_sec = work_sec(c, &traffic->work, chunks, shard[TW_FORM_PLAIN]);
     tw_work_count_t fill = traffic->fill;
     if (has_heads && traffic->crowded && chunks <= 1) {
-        /* all of them come at the very end */
+        /* all owners' messages come at the very end, and are decoded then */
         fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC];
     }
     cost->fill_sec = merged_sec + (encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0);
     if (flows->of == TW_FLOWS_ROOT ||
-        flows->of == TW_FLOWS_SOME) { /* nothing else is on the way while it passes from rank to rank */
+        flows->of == TW_FLOWS_SOME) { /* no other shard is on the way while one passes from rank to rank */
         cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
                                    traffic->node_rounds * c->model->node.beta_sec);
     }

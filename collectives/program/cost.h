@@ -28,8 +28,8 @@ typedef struct tw_traffic {
     int node_moves[TW_FORM_COUNT];
     /** if flows merge: shards in the row of each hop */
     int inter_row[TW_TRAFFIC_HOPS], node_row[TW_TRAFFIC_HOPS];
-    tw_work_count_t work; /**< of the busiest rank */
-    tw_work_count_t fill; /**< of the first chunk, and the last one, on the longest path */
+    tw_work_count_t work; /**< computations of the busiest rank */
+    tw_work_count_t fill; /**< computations on the first chunk, and on the last one, along the longest path */
 } tw_traffic_t;
 
 /** Derive the traffic. codec: the operation is encoded; inner: its hop inside the node, too. TW_ERR_NO_MEMORY

@@ -145,7 +145,7 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
         }
     }
     tw_value_t sum = tw_flow_sum(flow, owner, inputs[0], n[0]);
-    flow->hop = n_hops; /* what follows comes in later hops */
+    flow->hop = n_hops; /* the operations that follow belong to later hops */
     return sum;
 }
 
@@ -198,7 +198,7 @@ void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from)
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world;
-    tw_value_t have[world]; /* of the rank that is `index` places before the owner */
+    tw_value_t have[world]; /* the value that the rank `index` places before the owner has */
     have[0] = from;
     for (int d = 1; d < world; d *= 2, flow->hop++) {
         for (int k = 0; k < d && k + d < world; k++) {
@@ -210,7 +210,7 @@ void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from)
 void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world);
-    tw_value_t have[world]; /* of the rank that is `index` places behind the owner in the ring */
+    tw_value_t have[world]; /* the value that the rank `index` places behind the owner in the ring has */
     have[0] = from;
     for (int bit = n_hops > 0 ? 1 << (n_hops - 1) : 0; bit >= 1; bit /= 2, flow->hop++) {
         for (int k = 0; k + bit < world; k += 2 * bit) {

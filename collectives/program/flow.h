@@ -65,23 +65,23 @@ typedef tw_value_t (*tw_flow_reduce_t)(tw_flow_t *flow, int owner);
 /** Spread the value `from`, which `owner` has, to all others. */
 typedef void (*tw_flow_spread_t)(tw_flow_t *flow, int owner, tw_value_t from);
 
-/** A partial sum travels along the ring; each rank adds its contribution. */
+/** Sum up along the ring: a partial sum travels, and each rank adds its contribution. */
 tw_value_t tw_flow_reduce_ring(tw_flow_t *flow, int owner);
 /** Contributions go straight to the owner, which adds them up in rank order. */
 tw_value_t tw_flow_reduce_direct(tw_flow_t *flow, int owner);
 /** Sums go from node to node; on each, one of its ranks adds up the node's contributions and what came. */
 tw_value_t tw_flow_reduce_hierarchical(tw_flow_t *flow, int owner);
-/** One rank of each node adds up first, then the owner does in node order; if that is the same, in one
- *  step. */
+/** Sum up on one rank of each node, then on the owner in node order; in one step if all is on one node or
+ *  nodes have one rank each. */
 tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner);
 /** Recursive halving. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner);
 
 void tw_flow_spread_ring(tw_flow_t *flow, int owner, tw_value_t from);
 void tw_flow_spread_direct(tw_flow_t *flow, int owner, tw_value_t from);
-/** From node to node, by one rank of each, which gives it to the others of its node. */
+/** Spread from node to node, by one rank of each, which gives the value to the others of its node. */
 void tw_flow_spread_hierarchical(tw_flow_t *flow, int owner, tw_value_t from);
-/** To one rank of every node at once, which gives it to the others of its node. */
+/** Spread to one rank of every node at once, which gives the value to the others of its node. */
 void tw_flow_spread_rails(tw_flow_t *flow, int owner, tw_value_t from);
 /** Recursive doubling. */
 void tw_flow_spread_doubling(tw_flow_t *flow, int owner, tw_value_t from);

@@ -17,15 +17,15 @@ typedef struct value {
 /** What every rank computes alike about one operation of a flow. */
 typedef struct note {
     int tick;
-    int is_sum; /**< it makes a sum, or moves one */
+    int is_sum; /**< 1: the operation makes a sum, or moves one */
 } note_t;
 
-/** What this rank does of a flow. `tick`: when, the same on all ranks: a move is in the tick after its input
- *  is there, a sum in that in which its inputs are. What is sent of own contributions is ready in tick 0. */
+/** What this rank does of a flow. All ranks agree on `tick`: a move's is the one after its input is there, a
+ *  sum's the one in which its inputs are. Contributions that are sent are ready in tick 0. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */
-    int is_sum; /**< a move: of a sum; 0: of one rank's contribution */
+    int is_sum; /**< a move: 1: of a sum; 0: of one rank's contribution */
     const tw_value_t *inputs;
     int n_inputs, n_partial; /**< how many inputs; how many of them are sums that have travelled */
     int is_last;             /**< 1: the sum is the result */
@@ -34,14 +34,14 @@ typedef struct step {
 typedef struct maker {
     const tw_ops_params_t *params;
     tw_ops_t *ops;
-    tw_flow_t flow;  /**< of one owner after another */
+    tw_flow_t flow;  /**< the flow of one owner after another */
     value_t *values; /**< [max_values], by the flow's operations; only those that are made here are set */
     note_t *notes;   /**< [max_notes] likewise, all are set */
     size_t max_values, max_notes;
-    value_t result;    /**< of the own shard: the value to spread */
-    int n_ticks;       /**< of this phase, for all owners */
-    int first_tick;    /**< of this phase */
-    int hop, is_early; /**< for what is emitted next */
+    value_t result;    /**< the value of the own shard that is to be spread */
+    int n_ticks;       /**< ticks of this phase, for all owners */
+    int first_tick;    /**< first tick of this phase */
+    int hop, is_early; /**< for the ops that are emitted next */
     int is_spread;
     tw_status_t status;
 } maker_t;
@@ -177,7 +177,7 @@ static value_t ops_receive(maker_t *m, const step_t *step)
                        .to = to.cell});
     if (m->is_spread && !is_straight) {
         deliver(m, step->owner, to);
-    } else if (form == TW_FORM_PACKED) { /* sums need it plain */
+    } else if (form == TW_FORM_PACKED) { /* sums need plain values */
         to = convert_to(m, step->owner, to, TW_FORM_PLAIN, step->tick + 1);
     }
     return to;
@@ -229,7 +229,8 @@ static tw_status_t ops_exchange(maker_t *m)
             send_value(m, &step, value);
         }
     }
-    m->hop = m->params->stages == TW_STAGE_SENT; /* nothing is written before everything was put aside */
+    /* In place nothing is written before everything was put aside, in an earlier hop. */
+    m->hop = m->params->stages == TW_STAGE_SENT;
     deliver(m, world + rank, own);
     if (m->status == TW_OK) {
         m->ops->ops[m->ops->n_ops - 1].from_owner = rank;
@@ -270,7 +271,8 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
     m->result = is_straight ? dst : new_cell(m, step->owner, form);
     if (form == TW_FORM_PACKED || (form == TW_FORM_CODEC && params->rounds_sums)) {
-        emit_sum(m, &last, in, dst, TW_SEED_OP); /* which the other ranks of a reduce-scatter would encode */
+        /* the other ranks of a reduce-scatter would encode this sum */
+        emit_sum(m, &last, in, dst, TW_SEED_OP);
         ops_convert(m, step->owner, dst, m->result, TW_SEED_OP, step->tick);
     } else {
         emit_sum(m, &last, in, m->result, TW_SEED_OP);
@@ -300,7 +302,7 @@ static value_t add_up(maker_t *m, const step_t *step)
     value_t sum = new_cell(m, step->owner, is_blocks ? TW_FORM_CODEC : TW_FORM_PLAIN);
     if (step->n_inputs > 1) {
         take_inputs(m, step, in);
-    } else { /* only multiplied, if at all */
+    } else { /* the contribution is multiplied, if at all */
         m->ops->inputs[m->ops->n_inputs] = input_of(m, step, 0).cell;
     }
     emit_sum(m, step, in, sum, TW_SEED_NODE);
@@ -401,7 +403,7 @@ static void begin_spread(maker_t *m)
         m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
         if (!loses && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
-            m->result = params->flows->merges ? dst : m->result; /* its place beside the others */
+            m->result = params->flows->merges ? dst : m->result; /* the shard's place beside the others */
         }
     }
     if (loses || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {

@@ -33,7 +33,7 @@ typedef struct tw_op {
     tw_op_kind_t kind;
     int hop;      /**< within its phase: reducing, or spreading */
     int is_early; /**< 1: all that it needs is there before its hop begins */
-    /** When it is done, if each move takes a tick, and so does each computation between two moves. Sends of
+    /** The tick in which the op is done, if each move takes one, and so does each computation between two moves. Sends of
      *  own contributions are ready in tick 0, results are there at n_ticks - 1. The same on all ranks. */
     int tick;
     int owner, peer;
@@ -44,9 +44,9 @@ typedef struct tw_op {
     /** SUM: so many inputs, the first ones, are sums that have travelled; if the first one is an own
      *  contribution, all others are */
     int n_partial;
-    int is_last;    /**< SUM: it is of all contributions */
-    int for_send;   /**< CONVERT: it is of an own contribution, to send it */
-    tw_seed_t seed; /**< for what is encoded */
+    int is_last;    /**< SUM: it adds up all contributions */
+    int for_send;   /**< CONVERT: it makes an own contribution ready to send */
+    tw_seed_t seed; /**< the seed with which an output is encoded */
 } tw_op_t;
 
 typedef struct tw_ops {
@@ -55,7 +55,7 @@ typedef struct tw_ops {
     tw_op_t *ops;
     int *inputs;   /**< cells */
     int *first_op; /**< [n_hops + 1] */
-    int *n_cells;  /**< [n_owners] of each owner */
+    int *n_cells;  /**< [n_owners] how many cells each owner has */
     int n_owners;
     int n_ops, n_inputs;
     size_t max_ops, max_inputs, max_hops;
@@ -72,7 +72,7 @@ typedef struct tw_ops_params {
     enum {
         TW_STAGE_NONE,
         TW_STAGE_SENT, /**< what is sent is in cells, never in the tensors */
-        TW_STAGE_ALL,  /**< so is what comes, and what is added up */
+        TW_STAGE_ALL,  /**< what comes, and what is added up, is in cells, too */
     } stages;
 } tw_ops_params_t;
 

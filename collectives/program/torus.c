@@ -112,7 +112,7 @@ static tw_value_t torus_reduce(tw_flow_t *flow, int owner, int n_dims)
     int at = topo->position[owner], hop = 0;
     tw_value_t values[topo->world];
     flow->hop = 0;
-    for (int place = 0; place < topo->world; place++) { /* as sums, like those that travel */
+    for (int place = 0; place < topo->world; place++) { /* the first one of a line travels as a sum */
         int first = place_behind(&torus, at, 0, 1), is_first = (place - first) % torus.dims[0] == 0;
         tw_value_t own = tw_flow_own(topo->ring[place]);
         values[place] = is_first ? tw_flow_sum(flow, topo->ring[place], &own, 1) : own;

@@ -8,7 +8,7 @@
 typedef struct point {
     tw_form_t form;
     int inter, node; /**< moves so far, between nodes and inside nodes */
-    int spread;      /**< moves since it began to spread */
+    int spread;      /**< moves since the value began to spread */
     tw_work_count_t work;
 } point_t;
 
@@ -100,8 +100,8 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
                             .is_sum = value >= 0,
                             .crosses = crosses};
     tw_form_t form = tw_form_of_move(r->flows, &move);
-    form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* all codecs of messages count as one */
-    if (r->flows->by_pair) {                              /* each rank gets something else */
+    form = form == TW_FORM_PACKED ? TW_FORM_CODEC : form; /* messages of any codec count as encoded */
+    if (r->flows->by_pair) {                              /* each rank gets other data */
         point_of(r, value)->form = TW_FORM_PLAIN;
         point_of(r, value)->work = (tw_work_count_t){0};
     }
@@ -149,7 +149,7 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
         work->decodes[form] += op->n_inputs;
         to->work.decodes[form] += op->n_inputs;
     } else {
-        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* without fp32 memory */
+        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* no fp32 memory */
         int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
         work->adds += adds;
         to->work.adds += adds;
@@ -200,7 +200,8 @@ static tw_status_t read_owner(reader_t *r, int owner)
     int n_ops = r->flow.n_ops;
     r->flow.n_ops = n_reduce;
     read_ops(r, 0);
-    if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) { /* it is encoded all the same */
+    /* a sum on one node is encoded all the same */
+    if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) {
         traffic_encode(r, result, TW_FORM_CODEC);
         r->ranks[owner].work.decodes[TW_FORM_CODEC]++;
         r->longest = *point_of(r, result);
@@ -255,7 +256,7 @@ static void take_busiest(const reader_t *r)
     traffic->inter_rounds = r->longest.inter;
     traffic->node_rounds = r->longest.node;
     traffic->fill = r->longest.work;
-    if (most_arrivals > 0) { /* in a single hop, all of them come at once */
+    if (most_arrivals > 0) { /* in a single hop, all shards come at once */
         traffic->fill.decodes[TW_FORM_CODEC] += r->n_spread == 1 ? most_arrivals : 1;
     }
 }

@@ -158,8 +158,8 @@ static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
     return sums[tree.root];
 }
 
-/** Spread from the gateway that has it to the nodes below, the one with the longest way to go first, and to
- *  the others of its own node. */
+/** Spread from the gateway that has the value to the nodes below, the one with the longest way to go
+ *  first, and to the others of its own node. */
 static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, tw_value_t *there)
 {
     const tw_topo_t *topo = flow->topo;

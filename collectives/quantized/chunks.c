@@ -43,7 +43,7 @@ typedef struct cutter {
     tw_grid_t *grid;
     const tw_coll_args_t *args;
     size_t chunk_bytes;
-    int codec;               /**< of the chunks that are being cut: index in the grid's codecs */
+    int codec;               /**< index in the grid's codecs of the codec whose chunks are being cut */
     size_t unit, unit_bytes; /**< the smallest cut, in elements and in bytes as they travel */
     size_t room;             /**< bytes left in the open chunk; 0: none is open */
     size_t *offsets;         /**< [n_segments], where each segment's next shard begins */

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#define BATCH 16                 /**< the most pieces in one call of the codec */
-#define SUM_ELEMS ((size_t)8192) /**< added up at a time in a plain sum; a frame, if that is longer */
+#define BATCH 16 /**< the most pieces in one call of the codec */
+/** elements that a plain sum adds up at a time; a frame, if that is longer */
+#define SUM_ELEMS ((size_t)8192)
 
 static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
 {
@@ -120,7 +121,7 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
 typedef struct work {
     const tw_qop_t *op;
     tw_qop_work_t is;
-    tw_quant_message_segment_t *pieces; /**< PACKED: [pieces of the chunk] */
+    tw_quant_message_segment_t *pieces; /**< PACKED: room for the pieces of the chunk */
     tw_sbuf_t from[];
 } work_t;
 

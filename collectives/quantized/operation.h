@@ -14,7 +14,7 @@ uint64_t tw_qop_seed(tw_seed_t kind, tw_coll_op_t op, uint64_t seed, int index);
 /** The seed of a chunk that is a message, from the operation's seed of its kind. */
 uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk);
 
-/** It lives as long as the schedule. */
+/** A quantized operation. It lives as long as the schedule. */
 typedef struct tw_qop {
     tw_sched_t *sched;
     const tw_grid_t *grid;
@@ -22,15 +22,15 @@ typedef struct tw_qop {
     tw_quant_t **codecs;                   /**< [n_codecs of the grid], NULL for those of messages */
     tw_quant_messages_stream_t **messages; /**< [n_codecs of the grid], NULL for those of blocks */
     tw_quant_t *inner;                     /**< codec of the hop inside the node; NULL: plain */
-    tw_quant_args_t args;                  /**< for the codecs; its factor is 1 */
-    uint64_t seeds[TW_N_SEEDS];            /**< by kind */
+    tw_quant_args_t args;                  /**< arguments for the codecs; the factor is 1 */
+    uint64_t seeds[TW_N_SEEDS];            /**< by tw_seed_t */
     float limit;                           /**< limit of finite results: see tw_coll_limit */
     tw_sbuf_t work;                        /**< room for the fp32 sums of one computation at a time */
     size_t elem_bytes;
 } tw_qop_t;
 
-/** Make it for a request with a schedule, and make its grid. args: the request's, but all segments may have
- *  other counts. chunk_bytes: see tw_grid_init. TW_ERR_NO_MEMORY. */
+/** Make the operation for a request with a schedule, and its grid. args: the request's, but all segments
+ *  may have other counts. chunk_bytes: see tw_grid_init. TW_ERR_NO_MEMORY. */
 tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args, size_t chunk_bytes,
                           tw_qop_t **out);
 
@@ -49,7 +49,7 @@ typedef struct tw_qop_work {
     const tw_sbuf_t *from; /**< [n_from], copied; n_from is 1 but for a sum. PLAIN ones may be SRC or DST */
     int n_from;
     tw_sbuf_t to; /**< like `from` */
-    float factor; /**< of a sum */
+    float factor; /**< factor of a sum */
     tw_seed_t seed;
 } tw_qop_work_t;
 

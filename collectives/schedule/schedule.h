@@ -187,8 +187,8 @@ uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 /* Computations of plain algorithms. Spans may be of views or of buffers, in any mixture; those of views count
  * elements, those of buffers bytes. */
 
-/** Emit a copy. The same memory on both sides: nothing to do; a partial overlap is not allowed. TW_TASK_NONE
- *  for no elements. */
+/** Emit a copy. If both spans are the same memory nothing is to do; a partial overlap is not allowed.
+ *  TW_TASK_NONE for no elements. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
 
 /** A reduction of n elements. */
@@ -197,10 +197,10 @@ typedef struct tw_work_sum {
     const tw_span_t *inputs; /**< [n_inputs], copied */
     size_t n_inputs;
     size_t n_partial; /**< so many inputs, the first ones, are sums that have travelled, and were scaled */
-    float scale;      /**< for the other inputs */
-    float factor;     /**< for the result */
+    float scale;      /**< multiplies the other inputs */
+    float factor;     /**< multiplies the result */
     float limit;      /**< limit of finite results; INFINITY: none */
-    tw_span_t to;     /**< may be one of the inputs, if it is exactly the same */
+    tw_span_t to;     /**< may be one of the inputs, if it is exactly the same memory */
 } tw_work_sum_t;
 
 /** Emit to = round(factor * (partial inputs + scale * other inputs)), within the limit: summed in fp32 in the

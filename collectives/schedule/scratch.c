@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#define CLASSES_PER_OCTAVE 4 /* so at most a quarter of a buffer is wasted */
+#define CLASSES_PER_OCTAVE 4 /* size classes of an octave: at most a quarter of a buffer is wasted */
 #define MIN_SHIFT 10
 #define N_CLASSES ((64 - MIN_SHIFT) * CLASSES_PER_OCTAVE)
 
@@ -15,7 +15,7 @@ struct tw_scratch {
     tw_scratch_free_t *free_list[N_CLASSES];
     size_t limit_bytes;
     size_t kept_bytes; /* bytes in the free lists */
-    size_t held_bytes; /* the same, and bytes that are handed out */
+    size_t held_bytes; /* bytes in the free lists, and bytes that are handed out */
     size_t peak_bytes;
     size_t reserved_bytes;
     TAILQ_HEAD(, tw_scratch_user) users;

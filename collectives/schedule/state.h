@@ -78,7 +78,7 @@ struct tw_sched {
     tw_lane_t *lanes; /**< [2 * world]: sends to each rank, then receives from each rank */
     int *busy_lanes;  /**< [n_busy] lanes with messages left */
     int n_busy;
-    int n_far;               /**< how many ranks of other nodes something is sent to */
+    int n_far;               /**< number of ranks on other nodes to which something is sent */
     tw_queue_t urgent, lazy; /**< computations that are ready */
     tw_sched_round_t *rounds;
     int n_rounds;
@@ -86,8 +86,8 @@ struct tw_sched {
     int oldest_round;       /**< the first round that has not ended */
     int n_begun;            /**< number of rounds that have begun */
     int needs_scratch;      /**< 1: some task uses scratch memory */
-    int is_running;         /**< 1: it was stepped, and has joined the scratch memory's users */
-    tw_scratch_user_t user; /**< its reservations */
+    int is_running;         /**< 1: the schedule was stepped, and has joined the scratch memory's users */
+    tw_scratch_user_t user; /**< the schedule's reservations */
     tw_arena_block_t *arena;
     char *arena_at;
     size_t arena_left;
