@@ -24,14 +24,14 @@ typedef struct tw_p2p_request tw_p2p_request_t;
 /** Calls to an owner that watches its peers by other means, as a job does. Without hooks, a peer that is lost
  *  or breaks the rules has failed: that is logged once, and its requests end with TW_ERR_PEER. */
 typedef struct tw_p2p_hooks {
-    /** 1: all is over, nothing must be moved any more; progress, sleep and cancel check it. */
+    /** Returns 1 if all is over and nothing must be moved any more; progress, sleep and cancel ask. */
     int (*is_over)(void *arg);
     /** The connection to the peer with this id broke, or is dead. */
     void (*lost)(void *arg, int id, const char *why);
-    /** The peer with this id cannot go on; -1: this process. Not logged yet. */
+    /** The peer with this id cannot go on; -1: this process. It is not logged yet. */
     void (*failed)(void *arg, int id, const char *why);
-    /** 1: the peer with this id has left, and may close its connections at any moment. It needs no credit any
-     *  more. */
+    /** Returns 1 if the peer with this id has left, and may close its connections at any moment. It needs
+     *  no credit any more. */
     int (*has_left)(void *arg, int id);
 } tw_p2p_hooks_t;
 
@@ -49,7 +49,8 @@ typedef struct tw_p2p_params {
     int encrypt;        /**< 1: all that goes over TCP is sealed; the same at both ends */
     size_t chunk_bytes; /**< size of a network chunk; it is longer with sends_on_credit and one data stream */
     size_t eager_bytes; /**< longest message that is sent at once, 4 MB at most */
-    /** the same for a network peer with one stream and device over TCP; ignored if less than eager_bytes */
+    /** the same for a network peer with one stream and device over TCP; has no effect if less than
+     *  eager_bytes */
     size_t eager_alone_bytes;
     /** 1: messages of up to 4 MB are sent at once to a peer with one stream, and more may be on the way */
     int sends_on_credit;
@@ -103,24 +104,25 @@ typedef struct tw_p2p_peer_params {
 /** Add a peer. Returns at once. TW_ERR_FORMAT, TW_ERR_CONFIG (streams or encrypt differ), TW_ERR_AUTH (no
  *  secret), TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_peer_add(tw_p2p_t *p2p, const tw_p2p_peer_params_t *params, tw_p2p_peer_t **out);
-/** Begin to open its TCP connections, if this end makes them. Returns at once. TW_ERR_NO_MEMORY, logged. */
+/** Begin to open the peer's TCP connections, if this end makes them. Returns at once. TW_ERR_NO_MEMORY,
+ *  logged. */
 tw_status_t tw_p2p_peer_greet(tw_p2p_peer_t *peer);
-/** Returns 1 if all TCP connections are open: both ends have proven themselves. */
+/** Returns 1 if all TCP connections of the peer are open: both ends have proven themselves. */
 int tw_p2p_peer_is_open(const tw_p2p_peer_t *peer);
 /** Cancel what is posted, close and free the peer. Over TCP what was sent still goes out in the background,
  *  within the timeout, as long as p2p makes progress; if something was canceled, or the peer has failed, the
  *  connections are just dropped. Accepts NULL. */
 void tw_p2p_peer_close(tw_p2p_peer_t *peer);
 
-/** Set the traffic class of what this end sends it over TCP from now on, 0 to 255 (the byte in the head of IP
- *  packets by which switches and routers sort); negative: it stays as it is. */
+/** Set the traffic class of what this end sends the peer over TCP from now on, 0 to 255 (the byte in the
+ *  head of IP packets by which switches and routers sort); negative: it stays as it is. */
 void tw_p2p_peer_mark(const tw_p2p_peer_t *peer, int traffic_class);
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
 /** Find a peer by its id; NULL: there is none. */
 tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
-/** For owners without hooks: returns 1 if it has failed, or if it has closed in order and all that it sent
- *  has arrived. What is posted for it then ends with TW_ERR_PEER (logged once). */
+/** For owners without hooks: returns 1 if the peer has failed, or if it has closed in order and all that
+ *  it sent has arrived. What is posted for it then ends with TW_ERR_PEER (logged once). */
 int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
@@ -154,11 +156,11 @@ void tw_p2p_listener_destroy(tw_p2p_listener_t *listener);
  *  Thinwire made it; TW_ERR_IO, TW_ERR_NO_MEMORY, TW_ERR_INTERNAL; logged. */
 tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_BYTES], const char *token,
                               tw_p2p_dial_t **out);
-/** TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address: TW_ERR_AUTH (another
- *  token), TW_ERR_IO, TW_ERR_PEER, TW_ERR_TIMEOUT, TW_ERR_FORMAT, TW_ERR_NO_MEMORY. Makes progress on p2p.
- *  Unless the result is TW_IN_PROGRESS, the dial is freed. */
+/** Test a dial. TW_OK: the peer is open; TW_IN_PROGRESS; or an error, logged with the address:
+ *  TW_ERR_AUTH (another token), TW_ERR_IO, TW_ERR_PEER, TW_ERR_TIMEOUT, TW_ERR_FORMAT, TW_ERR_NO_MEMORY.
+ *  Makes progress on p2p. Unless the result is TW_IN_PROGRESS, the dial is freed. */
 tw_status_t tw_p2p_dial_test(tw_p2p_dial_t *dial, tw_p2p_peer_t **out);
-/** Give it up. Accepts NULL. */
+/** Give a dial up. Accepts NULL. */
 void tw_p2p_dial_cancel(tw_p2p_dial_t *dial);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */

@@ -28,7 +28,7 @@ int tw_seal_has_aes(void);
 
 /** Make a seal. NULL: out of memory. cipher: not NONE. */
 tw_seal_t *tw_seal_create(tw_cipher_t cipher, const uint8_t key[TW_SEAL_KEY_BYTES]);
-/** Set other limits, the same at both ends and from the same piece on: for tests. */
+/** Set other limits, the same at both ends and from the same piece on; tests do. */
 void tw_seal_renew_after(tw_seal_t *seal, uint64_t bytes, uint64_t pieces);
 /** How often the key was renewed. */
 uint64_t tw_seal_renewals(const tw_seal_t *seal);

@@ -8,7 +8,7 @@
 
 #include "transport/seal.h"
 
-#define NONCE_BYTES 32 /* the cipher that an end asks for, and random ones */
+#define NONCE_BYTES 32 /* first bytes of a hello: the cipher that an end asks for, then random ones */
 #define SHARE_BYTES crypto_scalarmult_BYTES
 
 static_assert(TW_SEALED_HELLO_BYTES == NONCE_BYTES + SHARE_BYTES, "a hello is both");
@@ -16,10 +16,10 @@ static_assert(TW_SEALED_TAG_BYTES == TW_SEAL_TAG_BYTES, "a piece has one tag");
 
 struct tw_sealed {
     int connects;
-    uint8_t key[crypto_generichash_KEYBYTES]; /**< made of the secret */
+    uint8_t key[crypto_generichash_KEYBYTES]; /**< a hash of the secret */
     uint8_t half[SHARE_BYTES];                /**< this end's secret half of the X25519 exchange */
     uint8_t hello[TW_SEALED_HELLO_BYTES];
-    tw_seal_t *seal[2]; /**< for what is sent, and for what is received */
+    tw_seal_t *seal[2]; /**< seals of what is sent, and of what is received */
 };
 
 static const char secret_context[] = "thinwire link 1, secret";
@@ -47,7 +47,8 @@ tw_status_t tw_sealed_create(const char *secret, int connects, int asks_for_seal
 
 tw_status_t tw_sealed_meet(tw_sealed_t *end, const uint8_t theirs[TW_SEALED_HELLO_BYTES])
 {
-    uint8_t common[SHARE_BYTES], keys[2][TW_SEAL_KEY_BYTES]; /* of what who connects sends, and receives */
+    /* keys of what the connecting end sends, and of what it receives */
+    uint8_t common[SHARE_BYTES], keys[2][TW_SEAL_KEY_BYTES];
     crypto_generichash_state state;
     const int have_aes = end->hello[0] == TW_CIPHER_AES256_GCM && theirs[0] == TW_CIPHER_AES256_GCM;
     const tw_cipher_t cipher = have_aes ? TW_CIPHER_AES256_GCM : TW_CIPHER_CHACHA20_POLY1305;

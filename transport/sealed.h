@@ -22,7 +22,7 @@ typedef struct tw_sealed tw_sealed_t;
  *  all, as the keys depend on both hellos. secret: text. TW_ERR_INTERNAL, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_sealed_create(const char *secret, int connects, int asks_for_seals,
                              uint8_t hello[TW_SEALED_HELLO_BYTES], tw_sealed_t **out);
-/** Once: make the keys of both hellos. TW_ERR_AUTH: theirs is none; TW_ERR_NO_MEMORY; silent. */
+/** Make the keys of both hellos; call it once. TW_ERR_AUTH: theirs is none; TW_ERR_NO_MEMORY; silent. */
 tw_status_t tw_sealed_meet(tw_sealed_t *end, const uint8_t theirs[TW_SEALED_HELLO_BYTES]);
 /** Seal the next piece: its bytes, and then the tag, go to `out`, [bytes + TW_SEALED_TAG_BYTES]. */
 void tw_sealed_wrap(tw_sealed_t *end, const void *data, size_t bytes, uint8_t *out);

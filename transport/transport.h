@@ -131,7 +131,8 @@ tw_status_t tw_transport_message_recv(tw_transport_t *transport, const tw_transp
  *  progress by itself. TW_ERR_PEER also if the peer has destroyed its transport without this message: that
  *  ends the job. */
 tw_status_t tw_transport_test(tw_transport_t *transport, tw_transport_request_t *request);
-/** The same; on TW_OK *bytes is the message's size, for a receive that may be shorter. */
+/** Do what tw_transport_test does; on TW_OK *bytes is the message's size, for a receive that may be
+ *  shorter. */
 tw_status_t tw_transport_test_bytes(tw_transport_t *transport, tw_transport_request_t *request,
                                     size_t *bytes);
 /** Cancel the request if it is not done, and free it; then the buffer is no longer touched. A short message,
@@ -155,7 +156,7 @@ typedef struct tw_transport_hook {
     /** Do what can be done now, without making progress on the transport and without waiting; *moved = 1 if
      *  there was anything. */
     void (*move)(void *arg, int *moved);
-    /** 1: it also waits for something that no message announces, so sleeps must be short. */
+    /** Returns 1 if the hook also waits for something that no message announces, so sleeps must be short. */
     int (*polls)(void *arg);
     void *arg;
 } tw_transport_hook_t;

@@ -11,13 +11,14 @@ TW_C_BEGIN
 #define TW_CONNECTION_NAME_BYTES 64
 
 typedef struct tw_connection {
-    int fd;                              /**< -1: closed */
-    int error;                           /**< errno of the last TW_ERR_IO; 0: the other side closed it */
+    int fd; /**< -1: closed */
+    /** errno of the last TW_ERR_IO; 0: the other side closed the connection */
+    int error;
     char name[TW_CONNECTION_NAME_BYTES]; /**< the other end's address, for logs */
     tw_token_session_t session;
     uint8_t *in, *out;
     size_t in_bytes, in_capacity, consumed;
-    int is_open; /**< the header of the sealed message that is arriving has been opened */
+    int is_open; /**< 1: the header of the sealed message that is arriving has been opened */
     size_t out_bytes, out_capacity, out_sent;
     uint64_t heard_ns; /**< tw_time_ns of the last whole message */
 } tw_connection_t;

@@ -92,7 +92,7 @@ void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 /* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; their
  * results point into the payload. */
 
-/** Where a rank runs, and by what. */
+/** Where a rank runs, and with which versions and networks. */
 typedef struct tw_msg_member {
     int32_t local_rank;
     uint64_t node_id; /**< equal for ranks of one node */
@@ -141,7 +141,7 @@ void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_wri
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
-/** One number and a text. REJECT: a status; REPORT: a rank that cannot be reached; LOST: 0, which cannot be
+/** A number and a text. REJECT: a status; REPORT: a rank that cannot be reached; LOST: 0, as rank 0 cannot be
  *  reached; ABORT: a rank that must be failed; FAILED: a rank that has failed. */
 typedef struct tw_msg_notice {
     int32_t number;
@@ -151,8 +151,9 @@ typedef struct tw_msg_notice {
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
 
-/** HEARTBEAT: for `late_ms` the sender did not run, and sent nothing; and a bit for each rank whose data has
- *  come since the last one (bit r % 8 of byte r / 8; missing bytes are 0). An empty payload: 0 and none. */
+/** HEARTBEAT: late_ms: for how long the sender did not run, and sent nothing; heard: a bit for each rank
+ *  whose data has come since the last sign of life (bit r % 8 of byte r / 8; missing bytes are 0). An empty
+ *  payload: 0 and none. */
 typedef struct tw_msg_heartbeat {
     uint32_t late_ms, heard_bytes;
     const uint8_t *heard; /**< [heard_bytes], TW_MSG_HEARD_MAX at most */

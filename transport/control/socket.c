@@ -179,7 +179,7 @@ int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16]
     return socket_begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
 }
 
-/** The options that tell by which device a connection's first packet came in. */
+/** The options that tell by which device the first packet of a connection came in. */
 static const struct {
     int level, wanted, get, type;
     size_t index_at;

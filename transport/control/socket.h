@@ -28,8 +28,8 @@ typedef struct tw_socket_from {
     int is_bound;
 } tw_socket_from_t;
 int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port);
-/** Bind an accepted connection to a device, unless it came in by another one. 0: it did, or may not be
- *  bound. */
+/** Bind an accepted connection to a device, unless it came in by another one. Returns 0 if it did, or may
+ *  not be bound. */
 int tw_socket_keep_to(int fd, const char *device, unsigned index);
 /** Have a connection break, within about the timeout, once the other host does not answer any more, even if
  *  nothing is sent. */

@@ -56,7 +56,7 @@ void tw_token_share_make(tw_token_share_t *share);
 tw_status_t tw_token_session_seal(tw_token_session_t *session, tw_token_side_t side, tw_token_share_t *own,
                                   const uint8_t theirs[TW_TOKEN_SHARE_BYTES]);
 void tw_token_session_cleanup(tw_token_session_t *session);
-/** Derive a key of 32 bytes for another purpose of both ends. */
+/** Derive a key of 32 bytes for another purpose; both ends get the same. */
 void tw_token_session_key(const tw_token_session_t *session, tw_token_side_t side, const char *context,
                           uint8_t key[TW_TOKEN_KEY_BYTES]);
 /** Compute the hash of the next message that is sent. */

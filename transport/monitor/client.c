@@ -1,8 +1,8 @@
 /** The monitor on ranks other than 0, which listens to rank 0 alone. */
 #include "transport/monitor/state.h"
 
-/** Name rank 0, if it is lost before all have left. Should it live after all, it judges which of the two has
- *  failed. */
+/** Name rank 0 as failed, if it is lost before all have left. If rank 0 still lives, it judges which of
+ *  the two has failed. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
     if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {

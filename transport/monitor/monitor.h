@@ -63,7 +63,7 @@ void tw_monitor_destroy(tw_monitor_t *monitor);
 int tw_monitor_failed_rank(const tw_monitor_t *monitor);
 /** Returns 1 if `rank` has said goodbye; then *count is the number of messages that it sent to this rank. */
 int tw_monitor_gone(const tw_monitor_t *monitor, int rank, uint64_t *count);
-/** A descriptor that is readable when one of the above has changed, until tw_monitor_clear_event. */
+/** A descriptor that is readable when a verdict or a goodbye has come, until tw_monitor_clear_event. */
 int tw_monitor_event_fd(const tw_monitor_t *monitor);
 void tw_monitor_clear_event(tw_monitor_t *monitor);
 

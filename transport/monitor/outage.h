@@ -19,10 +19,10 @@ TW_C_BEGIN
 /** Signs of life from somewhere. */
 typedef struct tw_silence {
     uint64_t heard_ns; /**< when the last one came */
-    /** time since then in which this process or the sender did not run: that is not the link's fault */
+    /** time since then in which this process or the sender did not run, which is not the link's fault */
     uint64_t late_ns;
     uint64_t from_ns, to_ns; /**< the last long silence that has ended */
-    uint64_t excused_ns;     /**< its time in which a process did not run */
+    uint64_t excused_ns;     /**< time of that silence in which a process did not run */
 } tw_silence_t;
 
 typedef struct tw_outages {
@@ -44,7 +44,7 @@ void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now);
 /** Note that `rank` did not run for late_ns. Rank 0: this process noticed it itself; another rank: it says so
  *  in its next sign of life. */
 void tw_outages_late(tw_outages_t *outages, int rank, uint64_t late_ns);
-/** Note that `rank` will not be heard any more, and that this is in order. */
+/** Note that `rank` will not be heard any more, as it has left in order. */
 void tw_outages_close(tw_outages_t *outages, int rank);
 /** Note that this process did not run for pause_ns: nobody was silent then, but the others may have missed
  *  this process. */
@@ -54,7 +54,8 @@ void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now);
 int tw_outages_blame_silent(const tw_outages_t *outages, int rank, uint64_t heard_ns, uint64_t now);
 /** Whom to blame when `rank` says that rank 0 is lost: that rank, or 0. */
 int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t now);
-/** Whom to blame when `by` has lost its connection to `suspect`, which is not 0: one of the two. */
+/** Returns the one of `by` and `suspect` (which is not 0) to blame when `by` has lost its connection to
+ *  `suspect`. */
 int tw_outages_blame_suspicion(const tw_outages_t *outages, int by, int suspect, uint64_t now);
 
 TW_C_END

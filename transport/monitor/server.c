@@ -14,7 +14,7 @@ static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, cons
     }
 }
 
-/** Tell the others first: this process may end as soon as its owner knows. */
+/** Fail a rank. The others are told first: this process may end as soon as its owner knows. */
 static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_monitor_has_verdict(monitor)) {
@@ -89,7 +89,7 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
         server_fail(monitor, notice.number, notice.text);
     } else if (notice.number) {
         note_suspicion(monitor, rank, notice.number, notice.text);
-    } else { /* it cannot reach rank 0, which certainly lives */
+    } else { /* the rank cannot reach rank 0, which certainly lives */
         note_suspicion(monitor, 0, rank, notice.text);
     }
     return TW_OK;

@@ -10,7 +10,7 @@
 
 void tw_monitor_signal(int fd)
 {
-    (void)eventfd_write(fd, 1); /* it only fails if it is signalled already */
+    (void)eventfd_write(fd, 1); /* fails only if the event is signalled already */
 }
 
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason)
@@ -72,7 +72,8 @@ int tw_monitor_has_verdict(const tw_monitor_t *monitor)
 
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes)
 {
-    monitor->gathered = malloc(bytes + 1); /* one byte more, as NULL must mean failure alone */
+    /* One byte more than the lists have, as NULL must mean failure alone. */
+    monitor->gathered = malloc(bytes + 1);
     if (!monitor->gathered) {
         return TW_ERR_NO_MEMORY;
     }

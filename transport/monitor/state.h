@@ -27,8 +27,9 @@ typedef struct tw_monitor_orders {
 
 /** One rank's report that it cannot reach another. */
 typedef struct tw_suspicion {
-    uint64_t until_ns; /**< if it has not said goodbye by then, it or `by` has failed; 0: no report */
-    int by;            /**< the rank that reports it */
+    /** if the suspect has not said goodbye by then, it or `by` has failed; 0: no report */
+    uint64_t until_ns;
+    int by; /**< the rank that reports it */
     char why[TW_MONITOR_WHY_BYTES];
 } tw_suspicion_t;
 
@@ -43,7 +44,7 @@ struct tw_monitor {
     atomic_int failed_rank, has_left, has_gathered;
     /** [world], messages that a rank sent before it left, or TW_MONITOR_STILL_HERE */
     _Atomic uint64_t *gone;
-    atomic_uchar *heard;  /**< [world] 1: data has come from it since the thread last looked */
+    atomic_uchar *heard;  /**< [world] 1: data has come from the rank since the thread last looked */
     pthread_mutex_t lock; /**< guards `orders` */
     tw_monitor_orders_t orders;
     uint8_t *gathered; /**< lists of all ranks; the owner's once has_gathered is set */
@@ -53,8 +54,9 @@ struct tw_monitor {
     tw_connection_t *connections;
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
-    uint8_t *heard_bits;    /**< [heard_bytes] of whom data has come since the last sign of life */
-    uint32_t heard_bytes;   /**< 0 on rank 0, and if there are too many ranks */
+    /** [heard_bytes] bits of the ranks whose data has come since the last sign of life */
+    uint8_t *heard_bits;
+    uint32_t heard_bytes; /**< 0 on rank 0, and if there are too many ranks */
     uint64_t next_heartbeat_ns;
     uint64_t awake_ns; /**< when the thread last ran */
     uint64_t data_ns;  /**< when data last came here from another node; 0: never */
@@ -90,7 +92,7 @@ tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t
 void tw_monitor_lists_forget(tw_monitor_t *monitor);
 /** Why a connection broke, in words. */
 const char *tw_monitor_why(const tw_connection_t *connection, tw_status_t status);
-/** Send {number, text}; if the connection is broken, that shows when it is read. */
+/** Send {number, text}. If the connection is broken, that shows when it is read next. */
 void tw_monitor_send_notice(tw_connection_t *connection, tw_msg_type_t type, int32_t number,
                             const char *text);
 

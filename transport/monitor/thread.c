@@ -17,7 +17,7 @@
 #define HEARTBEATS_PER_TIMEOUT 10
 /** The verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
-/** So many signs of life are not missed by accident. They are less than half of the silence that is judged,
+/** So many missed signs of life are no accident. They take less than half of the silence that is judged,
  *  since what is sent again after an outage comes later by up to the outage's length. */
 #define HEARTBEATS_MISSED 2.5
 /** A rank that has said goodbye waits this long for the others to do so: then all can close without cutting
@@ -98,7 +98,7 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
     memset(monitor->heard_bits, 0, monitor->heard_bytes);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
-        /* One who does not read gets no more. */
+        /* A rank that does not read gets no more. */
         if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
             (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes);
         }
@@ -139,7 +139,7 @@ static void flush_all(tw_monitor_t *monitor)
 {
     for (int i = 0; i < monitor->n_connections; i++) {
         if (tw_connection_is_open(&monitor->connections[i])) {
-            /* if it is broken, that shows when it is read */
+            /* a broken connection shows when it is read */
             (void)tw_connection_flush(&monitor->connections[i]);
         }
     }
@@ -309,7 +309,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     tw_monitor_signal(monitor->wake_fd);
     wait_for_lists(monitor);
     pthread_mutex_lock(&monitor->lock);
-    monitor->orders.own = NULL; /* the caller owns it again */
+    monitor->orders.own = NULL; /* the caller owns its list again */
     pthread_mutex_unlock(&monitor->lock);
     if (!atomic_load(&monitor->has_gathered)) {
         return TW_ERR_PEER;

@@ -39,7 +39,7 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-/** A message was taken: give its credit back, once there is enough of it. */
+/** Give back the credit of a message that a receive has taken, once there is enough of it. */
 static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
@@ -191,7 +191,7 @@ static const char *on_rts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_heade
 static const char *on_cts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     tw_p2p_request_t *send = tw_p2p_number_find(&p2p->numbers, header->id);
-    if (!send) { /* it was canceled meanwhile: tell the receive that waits for it */
+    if (!send) { /* the send was canceled meanwhile: tell the receive that waits for it */
         const tw_p2p_header_t cancel = {.kind = TW_P2P_CANCEL, .id = header->id, .value = header->value};
         return header->value && tw_p2p_control_send(peer, &cancel, NULL) ? "no memory is left to answer it"
                                                                          : NULL;
@@ -243,7 +243,7 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     return NULL;
 }
 
-/** Acknowledge a chunk that has arrived, even if nobody wants it any more. */
+/** Acknowledge a chunk that has arrived, even if no receive wants it any more. */
 static const char *acknowledge(tw_p2p_peer_t *peer, uint32_t stream)
 {
     const tw_p2p_header_t ack = {.kind = TW_P2P_ACK, .stream = stream};
@@ -268,7 +268,7 @@ static const char *on_data(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_head
     if (header->stream >= (uint32_t)peer->n_streams) {
         return "it sent data on a connection that it does not have";
     }
-    if (!receive) { /* it was canceled meanwhile */
+    if (!receive) { /* the receive was canceled meanwhile */
         return NULL;
     }
     if (receive->is_send || receive->peer != peer) {
@@ -283,7 +283,7 @@ static const char *on_data(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_head
     return NULL;
 }
 
-/** BYE: the last message on its stream. */
+/** Handle BYE, the last message on its stream. */
 static const char *on_bye(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     if (peer->p2p->params.hooks || header->stream >= (uint32_t)peer->n_streams ||

@@ -26,7 +26,7 @@ static_assert(sizeof(tw_p2p_brief_t) == 12, "a brief header has no holes");
 
 /** The length of a header that begins with `word`. */
 size_t tw_p2p_head_bytes(uint32_t word);
-/** Whether a brief header says all that this one says. */
+/** Whether a brief header can say all that a whole one says. */
 int tw_p2p_brief_fits(const tw_p2p_header_t *header);
 /** Write a brief header; last_tag: that of the brief header before it. Returns its bytes. */
 size_t tw_p2p_brief_write(const tw_p2p_header_t *header, uint64_t last_tag, tw_p2p_brief_t *out);

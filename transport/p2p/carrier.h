@@ -18,7 +18,7 @@ typedef struct tw_p2p_carrier {
     int is_tcp;
     /** Make progress. Returns how much happened. */
     unsigned (*progress)(tw_p2p_worker_t *worker);
-    /** Called before sleeping on its descriptor. 1: something is there already, do not sleep. */
+    /** Prepare to sleep on the worker's descriptor. Returns 1 if something is there already: do not sleep. */
     int (*arm)(tw_p2p_worker_t *worker);
     /** Send what waits on a stream, as far as possible now, and finish what has gone. 1: something is left
      *  that is in no list. */
@@ -26,11 +26,11 @@ typedef struct tw_p2p_carrier {
     /** Read what has arrived on a stream, without first asking whether anything has. is_asked: somebody waits
      *  for it, and may ask again soon. Returns how much happened. NULL: this is not possible. */
     unsigned (*receive)(tw_p2p_stream_t *stream, int is_asked);
-    /** Somebody now waits for a message of the stream's peer: read on if one was left unread. NULL: none is
-     *  ever left. */
+    /** Read on if a message was left unread, as somebody now waits for one of the stream's peer. NULL:
+     *  none is ever left. */
     void (*resume)(tw_p2p_stream_t *stream);
-    /** Let a request go: what still uses its buffer on this stream ends, or goes on without the buffer. NULL:
-     *  it ends, or is disowned (tw_p2p_ops_disown). */
+    /** Let a request go: its operations on this stream end, or go on without its buffer. NULL: they end,
+     *  or are disowned (tw_p2p_ops_disown). */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
     /** Close the stream, as its peer is freed. is_orderly: what waits still goes out, in the background. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
@@ -55,7 +55,7 @@ struct tw_p2p_worker {
     tw_p2p_t *p2p;
     const tw_p2p_carrier_t *carrier; /**< NULL: this worker does not exist */
     int takes_cuda;
-    void *address; /**< its part of the card, owned by this */
+    void *address; /**< the worker's part of the card, owned by it */
     size_t address_bytes;
     int event_fd;
     tw_tcp_device_t *tcp;
@@ -72,7 +72,7 @@ struct tw_p2p_worker {
 /** Make the workers. TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_workers_create(tw_p2p_t *p2p);
 void tw_p2p_workers_destroy(tw_p2p_t *p2p);
-/** Make progress on all of them. Returns how much happened. */
+/** Make progress on all workers. Returns how much happened. */
 unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
 
 /* ---- ucx_memory.c -------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
 void tw_handshake_cleanup(tw_handshake_t *handshake)
 {
     if (handshake->peer) {
-        handshake->peer->has_failed = 1; /* so that closing does not wait for it */
+        handshake->peer->has_failed = 1; /* closing the peer then does not wait for it */
         tw_p2p_peer_close(handshake->peer);
     }
     tw_connection_cleanup(&handshake->connection);
@@ -95,7 +95,7 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
     return status;
 }
 
-/* ---- steps: TW_OK: on to the next ---------------------------------------------------------------------- */
+/* ---- steps: each returns TW_OK when the next one may begin --------------------------------------------- */
 
 static tw_status_t step_connecting(tw_handshake_t *handshake)
 {

@@ -49,7 +49,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
 tw_status_t tw_handshake_step(tw_handshake_t *handshake);
 /** Return the peer, which the caller owns from now on. */
 tw_p2p_peer_t *tw_handshake_take(tw_handshake_t *handshake);
-/** Give it up, and close a peer that the caller has not taken. */
+/** Give a handshake up, and close a peer that the caller has not taken. */
 void tw_handshake_cleanup(tw_handshake_t *handshake);
 
 TW_C_END

@@ -44,7 +44,7 @@ void tw_p2p_destroy(tw_p2p_t *p2p)
     if (!p2p) {
         return;
     }
-    tw_p2p_workers_destroy(p2p); /* this ends their operations */
+    tw_p2p_workers_destroy(p2p); /* this ends the workers' operations */
     free_requests(p2p);
     free_peers(p2p);
     free_ops(&p2p->ops);

@@ -24,7 +24,8 @@ typedef struct handle {
     uint32_t port;
     uint8_t address[16];
     uint8_t secret[SECRET_BYTES]; /**< the key; with a token it only tells listeners apart */
-    char version[VERSION_BYTES];  /**< Thinwire's, filled up with 0; the first ones left it empty */
+    /** Thinwire's version, filled up with 0; the first versions left this empty */
+    char version[VERSION_BYTES];
 } handle_t;
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
@@ -37,7 +38,7 @@ struct tw_p2p_listener {
     TAILQ_ENTRY(tw_p2p_listener) entry;
     tw_p2p_t *p2p;
     int fd;
-    int error; /**< errno that ends it; 0: none */
+    int error; /**< errno that ends the listener; 0: none */
     tw_token_key_t key;
     tw_handshake_t pending[PENDING_MAX]; /**< the oldest first */
     int n_pending;
@@ -50,7 +51,7 @@ struct tw_p2p_dial {
     tw_token_key_t key;
     tw_handshake_t handshake;
     tw_status_t status; /**< TW_OK: its peer can be taken */
-    uint64_t retry_ns;  /**< when to begin it again; 0: it is under way */
+    uint64_t retry_ns;  /**< when to begin the dial again; 0: it is under way */
 };
 
 static unsigned meetings_progress(tw_p2p_t *p2p);

@@ -54,7 +54,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 
 /* ---- cards --------------------------------------------------------------------------------------------- */
 
-/** 1 if all workers take GPU memory: a message there may be for any peer. */
+/** Returns 1 if all workers take GPU memory: a message in it may be for any peer. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
 {
     int n = 0, n_taking = 0;
@@ -168,7 +168,7 @@ static int addresses_are_sound(const tw_p2p_t *p2p, int n_devices, const tw_msg_
     return is_sound;
 }
 
-/** Decide by which key its TCP connections are proven, and how they are sealed. */
+/** Decide by which key the peer's TCP connections are proven, and how they are sealed. */
 static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params,
                                  const about_t *about)
 {
@@ -221,8 +221,7 @@ static void credit_init(tw_p2p_peer_t *peer)
         .limit = TW_P2P_CREDIT_BYTES, .step = TW_P2P_CREDIT_STEP, .left = TW_P2P_CREDIT_BYTES};
     const tw_p2p_credit_t large = {
         .limit = TW_P2P_LONG_CREDIT_BYTES, .step = TW_P2P_LONG_CREDIT_STEP, .left = TW_P2P_LONG_CREDIT_BYTES};
-    /* two of the longest messages that are sent at once, since a receiver that is late keeps them in
-     * memory */
+    /* Two of the longest messages that are sent at once: a receiver that is late keeps them in memory. */
     const size_t two = 2 * (peer->eager_bytes + TW_P2P_CREDIT_MESSAGE);
     const tw_p2p_credit_t little = {.limit = two, .step = peer->eager_bytes / 2, .left = two};
     const int is_alone = peer->eager_bytes > peer->p2p->params.eager_bytes;

@@ -26,10 +26,10 @@ struct tw_p2p_stream {
     TAILQ_ENTRY(tw_p2p_stream) busy; /**< in the list of streams where something is waiting */
     int is_busy;
     uint64_t sent_ns; /**< takes_long: when it last gave the connection something */
-    int gathers;      /**< 1: what waits is short, and came soon after that */
+    int gathers;      /**< 1: the waiting messages are short, and came soon after that write */
     int n_chunks;     /**< chunks on the way: not yet acknowledged, or if there is no ACK not yet gone */
     int is_open;      /**< TCP: both sides have proven themselves */
-    int broken;       /**< 1: it cannot carry anything any more */
+    int broken;       /**< 1: the stream cannot carry anything any more */
     int is_ended;     /**< BYE has come */
 };
 
@@ -60,21 +60,22 @@ struct tw_p2p_peer {
     /** 1: messages of up to TW_P2P_EAGER_MAX are sent at once, as the owner wants it and there is one data
      *  stream; with several, using all of them is worth the round trip */
     int takes_long;
-    size_t chunk_bytes, eager_bytes; /**< a longer message is cut into chunks; a longer one is announced */
-    int credit_stream;               /**< the stream of CREDIT, which is not that of long messages */
-    int next_stream;                 /**< the data stream that is tried first */
+    /** a message longer than chunk_bytes is cut into chunks; one longer than eager_bytes is announced */
+    size_t chunk_bytes, eager_bytes;
+    int credit_stream;                   /**< the stream of CREDIT, which is not that of long messages */
+    int next_stream;                     /**< the data stream that is tried first */
     struct tw_p2p_request_list receives; /**< receives that are posted and have no message yet */
     struct tw_p2p_arrival_list arrivals; /**< messages that have come and have no receive yet */
     struct tw_p2p_request_list sending;  /**< sends that CTS has cleared, with chunks left to hand out */
     TAILQ_ENTRY(tw_p2p_peer) busy;
-    int is_busy; /**< it is in the list of peers with something in `sending` */
+    int is_busy; /**< 1: the peer is in the list of peers with something in `sending` */
     uint64_t n_control_sent, n_control_received;
     int n_pending;           /**< requests that are not done */
-    uint64_t their_ns;       /**< ALIVE: the last time that the peer said; 0: none */
+    uint64_t their_ns;       /**< ALIVE: the peer's time that came last; 0: none */
     int is_asked, n_unheard; /**< the peer wants to hear ALIVE; how many were sent since it was last heard */
     uint32_t n_alive;        /**< how many ALIVE have come */
-    tw_p2p_credit_t credit[2]; /**< of short messages; of long ones */
-    int is_closing;            /**< if it leaves, that is no failure */
+    tw_p2p_credit_t credit[2]; /**< credit of short messages; of long ones */
+    int is_closing;            /**< 1: it is no failure if the peer leaves */
     tw_p2p_counts_t counts;
 };
 

@@ -23,7 +23,8 @@ static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_
     return request;
 }
 
-/** Nothing may reach its buffer any more. What a carrier still has of it goes on without it. */
+/** Free a request. From here on nothing reaches its buffer: what a carrier still has of it goes on
+ *  without the buffer. */
 static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     if (request->n_ops) {
@@ -99,7 +100,7 @@ static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
-/** Read on where a message was left at the connection, ahead of what the new request waits for. */
+/** Read on where a message was left on the connection: what the new request waits for comes behind it. */
 static void resume(const tw_p2p_peer_t *peer)
 {
     if (peer->n_streams && peer->streams[0].worker->carrier->resume) {
@@ -230,7 +231,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
 
 /* ---- canceling ----------------------------------------------------------------------------------------- */
 
-/** Tell the other side of a cancel, if it knows of this message. */
+/** Tell the other side that a request is canceled, if it knows of the message. */
 static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival;

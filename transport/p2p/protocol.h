@@ -76,8 +76,8 @@ typedef struct tw_p2p_header {
      *  tells; CTS: 1: keep; CREDIT: 1: for long messages */
     uint32_t stream;
     uint64_t tag; /**< EAGER, RTS; DATA: bytes; ALIVE: TW_P2P_ALIVE_... */
-    /** RTS: the sender's number; CTS, CANCEL: the same; DATA: the receiver's number; ALIVE: the sender's
-     *  time */
+    /** RTS: the sender's number; CTS, CANCEL: that number again; DATA: the receiver's number; ALIVE: the
+     *  sender's time */
     uint64_t id;
     /** EAGER, RTS, CREDIT: bytes; CTS, CANCEL: the receiver's number, 0: none; DATA: offset; ALIVE: the
      *  latest time that has come from the receiver */

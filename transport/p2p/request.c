@@ -49,7 +49,7 @@ void tw_p2p_number_release(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request)
     }
     struct tw_p2p_number *entry = &numbers->entries[index];
     entry->request = NULL;
-    /* skip generation 0: a request's number is never 0 */
+    /* Skip generation 0: a request's number is never 0. */
     entry->generation += entry->generation == UINT32_MAX ? 2 : 1;
     entry->next_free = numbers->first_free;
     numbers->first_free = index;

@@ -31,7 +31,7 @@ typedef struct tw_p2p_landing {
     uint8_t *to;
     size_t bytes; /**< bytes in all */
     size_t done;  /**< bytes that are there */
-    /** the receive whose buffer it is, which counts this as an operation; or NULL */
+    /** the receive whose buffer gets the data, and which counts this as an operation; or NULL */
     tw_p2p_request_t *request;
     tw_p2p_arrival_t *arrival; /**< or the arrival that keeps the data */
 } tw_p2p_landing_t;
@@ -46,7 +46,7 @@ typedef enum tw_p2p_stage {
 
 struct tw_p2p_request {
     TAILQ_ENTRY(tw_p2p_request) owned, queued;
-    struct tw_p2p_request_list *queue; /**< the list that it is in: `receives` or `sending` */
+    struct tw_p2p_request_list *queue; /**< the list that has the request: `receives` or `sending` */
     tw_p2p_peer_t *peer;
     int is_send, may_be_shorter;
     tw_p2p_stage_t stage;
@@ -58,26 +58,26 @@ struct tw_p2p_request {
     size_t bytes;          /**< of a receive: the message's length, once matched */
     size_t moved;          /**< send: bytes handed to a stream; receive: bytes that have arrived */
     size_t landed;         /**< receive, long: bytes that have arrived or are arriving */
-    uint64_t number;       /**< the number by which the peer knows it; 0: none */
+    uint64_t number;       /**< the number by which the peer knows the request; 0: none */
     uint64_t their_number; /**< the counterpart's number, once matched */
     int n_ops;             /**< operations that use its buffer */
-    int lost;              /**< one of them failed: it will never be complete */
+    int lost;              /**< 1: one of its operations failed, so it will never be complete */
 };
 
 /** Something to send, or to fetch, that could not be finished at once. Its request may be freed (NULL). */
 typedef struct tw_p2p_op {
     TAILQ_ENTRY(tw_p2p_op) entry;
-    /** the list that it is in: a stream's `waiting`, or `ops`, those that UCX has */
+    /** the list that has the operation: a stream's `waiting`, or `ops`, those that UCX has */
     struct tw_p2p_op_list *list;
     size_t sent;       /**< TCP: bytes of its frame's head and data that have gone */
     const void *head;  /**< TCP: `header` or `brief`, whichever is sent */
     size_t head_bytes; /**< TCP: decided when the first byte is sent */
     tw_p2p_brief_t brief;
     void *copy;         /**< TCP: a copy of the data that is left, owned by this */
-    size_t copied_from; /**< `data` then begins at this byte of it */
+    size_t copied_from; /**< `data` then begins at this byte of the copy */
     tw_p2p_t *p2p;
     tw_p2p_request_t *request;
-    tw_p2p_stream_t *stream; /**< for a send */
+    tw_p2p_stream_t *stream; /**< the stream of a send */
     const void *data;
     size_t bytes;
     tw_mem_t mem; /**< kind of memory that holds the data */
@@ -102,8 +102,8 @@ void tw_p2p_op_hand_over(tw_p2p_op_t *op);
 void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
 /** Detach an operation that is not finished from its request, which no longer needs it. */
 void tw_p2p_op_disown(tw_p2p_op_t *op);
-/** Give it the n-th number (from 0) of those that are still free, and return the one after it. It is counted
- *  only once it is sure to be sent. */
+/** Give the operation the n-th number (from 0) of those that are still free, and return the one after it.
+ *  The number counts as used only once the message is sure to be sent. */
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
 void tw_p2p_op_count(tw_p2p_op_t *op);
 /** Send a message on a stream; `request` (EAGER, else NULL) is counted as busy until its buffer is free.
@@ -116,8 +116,8 @@ tw_status_t tw_p2p_control_send(tw_p2p_peer_t *peer, const tw_p2p_header_t *head
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer);
 /** Send what waits on a stream, as far as it goes now. Not from inside a carrier: it may be delivering a
- *  message of the very connection that a send breaks, or that a new endpoint takes over. What comes up there
- *  is sent right after. */
+ *  message of the very connection that a send breaks, or that a new endpoint takes over. Messages that arise
+ *  there are sent right after. */
 void tw_p2p_stream_flush(tw_p2p_stream_t *stream);
 /** Note whether a stream may take more. */
 void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy);

@@ -43,19 +43,20 @@ struct tw_p2p {
     struct tw_p2p_peer_list busy_peers;
     struct tw_p2p_stream_list busy_streams;
     tw_p2p_numbers_t numbers;
-    tw_token_key_t key; /**< shared by peers that are added by their cards; has_key: there is one */
+    tw_token_key_t key; /**< the key of all peers that are added by their cards; has_key 0: there is none */
     int has_key;
     struct tw_p2p_listener_list listeners;
     struct tw_p2p_dial_list dials;
-    /** makes progress on those two, and returns how much happened; NULL: there were none yet */
+    /** makes progress on listeners and dials, and returns how much happened; NULL: there were none yet */
     unsigned (*meet)(tw_p2p_t *p2p);
-    uint64_t aborted_ns;       /**< when a peer was last closed with messages under way */
-    int in_callback, n_events; /**< a carrier is calling back; how much this progress has done so far */
+    uint64_t aborted_ns; /**< when a peer was last closed with messages under way */
+    /** in_callback 1: a carrier is calling back; n_events: how much this progress has done so far */
+    int in_callback, n_events;
     tw_strangers_log_t strangers;
     uint64_t watch_ns; /**< when TCP connections are checked next */
-    uint64_t moved_ns; /**< when one of them last carried much; 0: never */
+    uint64_t moved_ns; /**< when a TCP connection last carried much; 0: never */
     int n_watched;     /**< number of TCP peers at the last check */
-    int n_for_one;     /**< how often progress was for one request alone since everything had its turn */
+    int n_for_one;     /**< how often progress was for one request alone since all requests had their turn */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)

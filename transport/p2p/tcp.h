@@ -41,8 +41,8 @@ typedef enum tw_tcp_stage {
     TW_TCP_HELLO,      /**< server: waits for HELLO */
     TW_TCP_PROOF,      /**< server: waits for PROOF */
     TW_TCP_OPEN,
-    TW_TCP_LEAVING, /**< its peer is closed: what is left is still sent, what comes is thrown away */
-    TW_TCP_CLOSED   /**< is to be freed */
+    TW_TCP_LEAVING, /**< the peer is closed: what is left is still sent, what comes is thrown away */
+    TW_TCP_CLOSED   /**< the link is to be freed */
 } tw_tcp_stage_t;
 
 /** How much had been sent on a connection at some time, and how much of it the other end had read. */
@@ -65,10 +65,10 @@ struct tw_tcp_link {
     int n_asked, n_rounds;
     int has_end; /**< 1: the stream's end, or an error, follows the unread bytes */
     int n_tries;
-    uint64_t until_ns; /**< time limit of connecting, of a stranger, or of leaving */
+    uint64_t until_ns; /**< time limit of the stage: connecting, a stranger's proof, or leaving */
     uint64_t retry_ns;
     tw_greeting_t greeting;
-    tw_seal_t *seal[2];    /**< for what is sent, and for what is received; NULL: not sealed */
+    tw_seal_t *seal[2];    /**< seals of what is sent, and of what is received; NULL: not sealed */
     uint64_t brief_tag[2]; /**< tag of the last brief header that was sent, and that came; 0: none yet */
 
     uint64_t n_written, n_read; /**< bytes on this connection, including its greeting */
@@ -83,7 +83,8 @@ struct tw_tcp_link {
 
     tw_p2p_header_t header; /**< header of the frame that is coming in */
     int has_header;
-    int has_begun;      /**< 1: its data has a place; 0: it waits for a receive, and nothing is read */
+    /** 1: the frame's data has a place; 0: it waits for a receive, and nothing is read */
+    int has_begun;
     uint8_t *piece;     /**< sealed: [TW_TCP_PIECE_BYTES, and a tag], the piece of data that is coming in */
     size_t piece_bytes; /**< bytes of the piece that have come */
     tw_p2p_landing_t landing; /**< where the frame's data goes */
@@ -106,7 +107,8 @@ struct tw_tcp_device {
     int n_timed;        /**< links with a time at which something must be done */
     int n_aside;        /**< links out of epoll */
     uint64_t accept_ns; /**< until then no new link is accepted, as no descriptor was left; 0: they are */
-    int has_warned;     /**< it has warned of another version, once: any stranger can claim to have one */
+    /** 1: the device has warned of another version, which it does once: any stranger can claim to have one */
+    int has_warned;
     int has_warned_of_twin;
     uint8_t *scratch; /**< [TW_TCP_PIECE_BYTES], for data that is thrown away */
 };
@@ -114,9 +116,9 @@ struct tw_tcp_device {
 /* ---- tcp_link.c ---------------------------------------------------------------------------------------- */
 /** Make a link, which owns the socket. NULL: out of memory, logged. */
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage);
-/** Let the kernel watch its socket. 0: it cannot, logged. */
+/** Let the kernel watch the link's socket. 0: it cannot, logged. */
 int tw_tcp_watch(tw_tcp_link_t *link);
-/** Note that a polling caller reads it. */
+/** Note that a polling caller reads the link. */
 void tw_tcp_note_asked(tw_tcp_link_t *link);
 /** Let epoll watch links again that nobody has polled lately, or all. */
 void tw_tcp_watch_again(tw_tcp_device_t *device, int all);
@@ -150,7 +152,7 @@ int tw_tcp_out_add_waiting(tw_tcp_link_t *link);
 /* ---- tcp_receive.c ------------------------------------------------------------------------------------- */
 /** Read a limited amount; of a peer that has failed nothing is read. Returns how much happened. */
 int tw_tcp_receive(tw_tcp_link_t *link);
-/** The same, even if nothing is known to be there. */
+/** Read as tw_tcp_receive, even if nothing is known to be there. */
 unsigned tw_tcp_receive_now(tw_p2p_stream_t *stream, int is_asked);
 void tw_tcp_resume(tw_p2p_stream_t *stream);
 

@@ -73,8 +73,8 @@ static int any_has_more(const tw_tcp_device_t *device)
     return 0;
 }
 
-/** Wait for connections that are closing, each until its own deadline. An end that gives up in the midst of
- *  something does not wait. */
+/** Wait for connections that are closing, each until its own deadline. An end that
+ *  has just dropped a peer with messages under way does not wait. */
 void tw_tcp_await_leaving(tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;

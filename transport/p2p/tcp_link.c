@@ -136,7 +136,7 @@ ssize_t tw_tcp_read(tw_tcp_link_t *link, const struct iovec *pieces, int n_piece
 {
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = (size_t)n_pieces};
     ssize_t got;
-    do { /* for a single piece this call is quicker */
+    do { /* recvmsg takes longer for a single piece */
         got = n_pieces == 1 ? recv(link->fd, pieces[0].iov_base, pieces[0].iov_len, MSG_DONTWAIT)
                             : recvmsg(link->fd, &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);

@@ -135,7 +135,7 @@ tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream)
     return TW_OK;
 }
 
-/** Try again, for a limited time: nobody was there, or the other end was busy. */
+/** Try again to connect, for a limited time: nobody was there, or the other end was busy. */
 static void try_again(tw_tcp_link_t *link, const char *why)
 {
     const uint64_t now = tw_time_ns();
@@ -327,8 +327,8 @@ static void hear_hello(tw_tcp_link_t *link)
     }
 }
 
-/** Judge a PROOF. Its stream may have gone, or be taken, since HELLO. Who proves nothing is told so, as far
- *  as the socket takes it. */
+/** Judge a PROOF. Its stream may have gone, or be taken, since HELLO. A peer with a wrong proof is told
+ *  so, as far as the socket takes it. */
 static void hear_proof(tw_tcp_link_t *link)
 {
     uint8_t welcome[TW_GREETING_WELCOME_BYTES];
@@ -404,7 +404,7 @@ static void connected(tw_tcp_link_t *link)
     }
 }
 
-/** By stage: what comes next of the greeting. */
+/** What continues the greeting in each stage. */
 static const struct {
     size_t bytes;
     void (*hear)(tw_tcp_link_t *link);
@@ -415,7 +415,8 @@ static const struct {
     [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
 };
 
-/** Lost: before WELCOME try again, as the other end may have had no time, or too many strangers. */
+/** Handle a lost connection. Before WELCOME try again, as the other end may have had no time, or too many
+ *  strangers. */
 static void lost(tw_tcp_link_t *link, int error)
 {
     const char *why = error ? strerror(error) : "closed by the other end";
@@ -426,8 +427,8 @@ static void lost(tw_tcp_link_t *link, int error)
     }
 }
 
-/** Read the greeting and no more: what comes after it is for a proven end. Returns 1 if a part of it was
- *  heard. */
+/** Read the greeting and no more: what follows it may count only from a proven end. Returns 1 if a part
+ *  of the greeting came. */
 static int open_hear(tw_tcp_link_t *link)
 {
     int error = 0;

@@ -4,8 +4,9 @@
 
 #include "transport/p2p/tcp.h"
 
-/** So much is read of one connection before others get their turn, if nobody asks for it. Whoever asks gets
- *  the rest of the message, as far as it is there: he would come back at once, to colder data. */
+/** Reads of one connection before others get their turn, if nobody asks for it. A caller that asks gets
+ *  the rest of the message, as far as it is there: it would ask again at once, and find the data less warm in
+ *  the cache. */
 #define READS_AT_ONCE 8
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
@@ -127,15 +128,15 @@ static void data_take(tw_tcp_link_t *link)
     data_came(link, bytes);
 }
 
-/** 1: the frame stays where it is until a receive is posted; unless what is behind it has to be heard. */
+/** Whether the frame stays unread until a receive is posted; not if what is behind it has to be heard. */
 static int is_left(const tw_tcp_link_t *link)
 {
     return link->has_header && !link->has_begun && !link->has_end &&
            tw_p2p_message_can_wait(link->stream->peer, &link->header);
 }
 
-/** Take the next part of a frame out of the buffer. 0: it is not all there, or stays unread; or see
- *  *wrong. */
+/** Take the next part of a frame out of the buffer. Returns 0 if it is not all there or stays unread, or
+ *  with *wrong set. */
 static int take_next(tw_tcp_link_t *link, const char **wrong)
 {
     if (!link->has_header) {
@@ -244,7 +245,7 @@ static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, in
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
-/** Whether so many bytes were more than the ALIVE messages that came with them. */
+/** Whether so many bytes are more than the ALIVE messages that came in them. */
 static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size_t bytes)
 {
     const uint32_t n = link->stream->peer->n_alive - *n_alive;
@@ -285,7 +286,7 @@ static int receive_some(tw_tcp_link_t *link, int is_asked)
     return n;
 }
 
-/** Nothing was there for the one who asks: begin a pause. Short messages have none. */
+/** Begin a pause, as nothing was there for a caller that asked. Short messages have none. */
 static void pause_begin(tw_tcp_link_t *link)
 {
     uint64_t pause_ns = PAUSE_BETWEEN_NS;
@@ -299,7 +300,7 @@ static void pause_begin(tw_tcp_link_t *link)
     link->quiet_ns = tw_time_ns() + pause_ns;
 }
 
-/** 1: the pause goes on. It ends early when something is known to be there. */
+/** Whether the pause goes on. It ends early when something is known to be there. */
 static int is_pausing(tw_tcp_link_t *link)
 {
     if (link->quiet_ns && (link->is_ready || tw_time_ns() >= link->quiet_ns)) {

@@ -73,7 +73,7 @@ static int op_advance(tw_p2p_op_t *op, size_t bytes)
     return 1;
 }
 
-/** A frame that is half sent must be sent to its end: copy the rest. 0: out of memory. */
+/** Copy the rest of a frame that is half sent, as it must be sent to its end. 0: out of memory. */
 static int op_keep_rest(tw_p2p_op_t *op)
 {
     size_t bytes = 0;
@@ -110,7 +110,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
         if (op->request == request && !op_keep_rest(op)) {
             tw_p2p_stream_break(stream, "out of memory");
             tw_p2p_op_disown(op);
-            op->data = NULL; /* it ends with the stream */
+            op->data = NULL; /* the data ends with the stream */
         }
     }
     if (stream->link) {

@@ -28,7 +28,7 @@
 #define QUEUE_NS 5000000000ull
 #define MUCH_BYTES 4096
 #define MOVING_SHARE 0.25
-/** The most ALIVEs for a peer that does not answer: those of one timeout. It may not read for long. */
+/** The most ALIVEs to a peer that does not answer: those of one timeout. The peer may not read for long. */
 #define UNHEARD_MAX CHECKS
 
 static uint64_t limit_ns(const tw_p2p_t *p2p, uint64_t now)
@@ -122,7 +122,7 @@ static void note_moves(tw_tcp_link_t *link, uint64_t now)
     link->n_moved = n_moved;
 }
 
-/** Returns why a stream is dead; NULL: it is not, as far as can be told. */
+/** Returns why a stream is dead; NULL: it lives, as far as can be told. */
 static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
 {
     tw_tcp_link_t *link = stream->link;
@@ -136,7 +136,8 @@ static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
                              : NULL;
 }
 
-/** Break a dead connection. Without an owner who tells the peer, all go: that tells it. */
+/** Break a dead connection. Without an owner that tells the peer, break all of the peer's connections:
+ *  that tells it. */
 static void break_dead(tw_p2p_stream_t *dead, const char *why)
 {
     const tw_p2p_peer_t *peer = dead->peer;

@@ -46,7 +46,7 @@ typedef struct tw_ucx {
 
 /** Load UCX, for good. NULL: that failed, and the next call tries again. Any thread. */
 const tw_ucx_t *tw_ucx_load(void);
-/** Why it could not be loaded: "libucp.so.0: cannot open shared object file: ...". */
+/** Why UCX could not be loaded: "libucp.so.0: cannot open shared object file: ...". */
 const char *tw_ucx_why_not(void);
 /** UCX's functions once it has been loaded: for code that holds something of UCX's. */
 extern const tw_ucx_t *tw_ucx;

@@ -19,7 +19,7 @@ static int component_has_gpu(uct_component_h component)
            !strcmp(attr.name, CUDA_COMPONENT);
 }
 
-/** This is asked beforehand, as UCX warns of every transport that it is told to use and does not have. */
+/** UCX warns of every transport that it is told to use and does not have, so this is asked beforehand. */
 int tw_p2p_ucx_finds_gpu(void)
 {
     uct_component_h *components;

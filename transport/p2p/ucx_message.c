@@ -45,7 +45,7 @@ static void on_sent(void *handle, ucs_status_t status, void *arg)
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Send an operation: afterwards it has gone, or UCX has it. */
+/** Send an operation. Afterwards it is done, or UCX has it. */
 static void op_send(tw_p2p_op_t *op)
 {
     const ucp_request_param_t params = {
@@ -90,8 +90,8 @@ static void on_received(void *handle, ucs_status_t status, size_t bytes, void *a
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Let UCX write data that it still has to its place. When UCX says that it is done, it is: copies to GPU
- *  memory have ended on the GPU by then. */
+/** Let UCX write data that it still has to its place. When UCX says that it is done, copies to GPU memory
+ *  have ended on the GPU, too. */
 static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data)
 {
     tw_p2p_op_t *op = tw_p2p_op_create(worker->p2p);
@@ -104,7 +104,7 @@ static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *l
                                         .cb = {.recv_am = on_received},
                                         .memory_type = worker->p2p->memory[landing->request->mem],
                                         .user_data = op};
-    op->request = landing->request; /* which counts it already */
+    op->request = landing->request; /* the request counts this operation already */
     op->bytes = landing->bytes;
     landing->request = NULL;
     tw_p2p_op_hand_over(op);

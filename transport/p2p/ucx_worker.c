@@ -119,7 +119,7 @@ static int ucx_arm(tw_p2p_worker_t *worker)
     return tw_ucx->ucp_worker_arm(worker->worker) != UCS_OK;
 }
 
-/** Flush a worker; a request that is not done in time is left to UCX, which frees it. */
+/** Flush a worker. A request that is not done in time is left to UCX, which frees it. */
 static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     const ucp_request_param_t params = {0};

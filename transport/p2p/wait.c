@@ -55,7 +55,7 @@ static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
     return !request->is_send && request->number ? &peer->streams[peer->n_streams - 1] : &peer->streams[0];
 }
 
-/** Send, or read, on this stream. Returns how much happened, apart from what is counted as events. */
+/** Send, or read, on a stream. Returns how much happened, apart from what is counted as events. */
 static unsigned move_stream(tw_p2p_t *p2p, tw_p2p_stream_t *stream, int is_sending)
 {
     if (is_sending) {
@@ -167,5 +167,5 @@ void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec)
 
 void tw_p2p_wake(tw_p2p_t *p2p)
 {
-    (void)eventfd_write(p2p->wake_fd, 1); /* it only fails if it is readable already */
+    (void)eventfd_write(p2p->wake_fd, 1); /* fails only if the descriptor is readable already */
 }

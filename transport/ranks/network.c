@@ -121,7 +121,7 @@ static void on_lost(void *arg, int id, const char *why)
     }
 }
 
-/** A peer that breaks the rules ends the job. */
+/** End the job, as a peer has broken the rules. */
 static void on_failed(void *arg, int id, const char *why)
 {
     const tw_ranks_t *ranks = arg;

@@ -3,7 +3,7 @@
 
 /** Longest sleep while a rank that has left may still be needed: the caller's tests judge its silence. */
 #define LEFT_SLEEP_SEC 0.1
-/** How often it is looked who has sent something: after this share of the timeout. */
+/** The time between two looks at who has sent something: this share of the timeout. */
 #define TELL_SHARE 0.02
 
 tw_status_t tw_ranks_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
@@ -22,8 +22,8 @@ tw_status_t tw_ranks_recv_post(tw_transport_t *transport, const tw_transport_mes
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
-/** What is known of a peer that has left: whether all that it said is here, or it has been silent for too
- *  long, so that nothing more can come. NULL: it has not left. */
+/** What is known of a peer that has left: whether all that it sent is here, or it has been silent for too
+ *  long, so that nothing more can come. NULL: the peer has not left. */
 static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p2p_peer_t *peer)
 {
     uint64_t count;
@@ -42,7 +42,7 @@ static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p
     return departed;
 }
 
-/** Whether a message can no longer end, as its rank has left: then the job ends. */
+/** Whether a message can no longer end, as its rank has left: the job must end then. */
 static int is_hopeless(tw_ranks_t *ranks, const tw_p2p_request_t *request)
 {
     const tw_ranks_departed_t *departed = look_at_departed(ranks, tw_p2p_request_peer(request));

@@ -47,8 +47,8 @@ static void tw_ranks_free(tw_ranks_t *ranks)
     free(ranks);
 }
 
-/** Tell each rank how many messages this one has sent it, so that it knows when it has them all. UCX has to
- *  work on until they have. */
+/** Tell each rank how many messages this one has sent it, so that it knows when it has them all. Until
+ *  then UCX has to work on. */
 static void say_goodbye(tw_ranks_t *ranks)
 {
     uint64_t *counts = calloc((size_t)ranks->base.world, sizeof(*counts));

@@ -13,9 +13,10 @@ TW_C_BEGIN
 
 /** What is known of a rank since it left. */
 typedef struct tw_ranks_departed {
-    uint64_t n_received;  /**< how many messages had come from it at `heard_ns` */
-    uint64_t heard_ns;    /**< when something last came from it; 0: not noted yet */
-    int all_said, silent; /**< all its messages are here; nothing has come for too long */
+    uint64_t n_received; /**< how many messages had come from the rank at `heard_ns` */
+    uint64_t heard_ns;   /**< when something last came from it; 0: not noted yet */
+    /** all_said 1: all its messages are here; silent 1: nothing has come for too long */
+    int all_said, silent;
 } tw_ranks_departed_t;
 
 typedef struct tw_ranks {
@@ -26,7 +27,7 @@ typedef struct tw_ranks {
     tw_p2p_t *p2p;                 /**< a peer's id is its rank */
     tw_ranks_departed_t *departed; /**< [world] */
     uint64_t *n_heard;             /**< [world], messages and reads when the monitor was last told */
-    uint64_t tell_ns;              /**< when the monitor is told again */
+    uint64_t tell_ns;              /**< when to tell the monitor again */
     int n_near, n_far; /**< how many other ranks share memory with this one, and how many do not */
     double peer_timeout_sec;
 } tw_ranks_t;

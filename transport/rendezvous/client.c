@@ -59,7 +59,8 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 
 /* ---- one attempt --------------------------------------------------------------------------------------- */
 
-/** Rank 0 does not seal its connections: tell it, so that it ends the job and everybody knows why. */
+/** Tell rank 0 that this rank refuses a connection that is not sealed: rank 0 then ends the job, and
+ *  everybody knows why. */
 static tw_status_t client_decline(const client_t *client)
 {
     tw_msg_writer_t notice = {0};

@@ -192,7 +192,7 @@ static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
     return TW_OK;
 }
 
-/** FNV-1a: any even spread will do. */
+/** The FNV-1a hash: any even spread will do. */
 static uint32_t text_hash(const char *text)
 {
     uint32_t hash = 2166136261u;

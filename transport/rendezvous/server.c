@@ -264,12 +264,12 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
     rendezvous->members[join->rank] = join->who;
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
-    /* if it fails, that shows when it is read */
+    /* a connection that fails shows it when it is read */
     (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0);
     return TW_OK;
 }
 
-/** A stranger that has the token has refused to go on, since this rank 0 does not seal. */
+/** End the join: a rank that has the token refuses to go on, since this rank 0 does not seal. */
 static tw_status_t declined(server_t *server, const stranger_t *stranger,
                             const tw_connection_message_t *message)
 {
@@ -333,7 +333,7 @@ static tw_status_t strangers_step(server_t *server)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/** Find ranks that have joined and are gone again: they have nothing to say yet. */
+/** Drop ranks that have joined and are gone again: they have nothing to say yet, so reading shows it. */
 static void ranks_step(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
