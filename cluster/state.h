@@ -31,7 +31,8 @@ typedef enum tw_cluster_event {
 
 typedef struct tw_cluster_message {
     tw_cluster_event_t event;
-    /** TW_CLUSTER_EXITED's. rank is the exit code in TW_CLUSTER_FINISHED, the signal in TW_CLUSTER_SIGNAL. */
+    /** TW_CLUSTER_EXITED: which rank, and its wait status. TW_CLUSTER_FINISHED: rank is the exit code.
+     *  TW_CLUSTER_SIGNAL: rank is the signal. */
     int rank, wait_status;
     /** TW_CLUSTER_FAILED: why; TW_CLUSTER_READY and TW_CLUSTER_GO: what could not be set up as it should, or
      *  "". */

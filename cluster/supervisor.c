@@ -20,7 +20,7 @@ typedef struct supervisor {
     pid_t *pids;     /* [n_nodes] processes of the nodes */
     int *n_ended;    /* [n_nodes] ranks that have ended */
     struct pollfd *polls;
-    int exit_code, was_killed; /* was_killed 1: the code is of a rank that a signal killed */
+    int exit_code, was_killed; /* was_killed 1: a signal killed the rank that exit_code is from */
     /* the first report of what a node could not set up as it should */
     char note[TW_CLUSTER_TEXT_BYTES];
     double deadline_sec; /* time to stop ranks that still run; 0: nothing has failed yet */

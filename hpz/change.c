@@ -199,8 +199,8 @@ static size_t change_state_of(const cut_t *cut)
 
 /* ---- the three deltas ---------------------------------------------------------------------------------- */
 
-/** List all cuts with this coding as segments of a delta, from the run to `fresh`; NULL: to be decoded in
- *  place. */
+/** List all cuts with this coding as segments of a delta from the run to `fresh`; fresh NULL: segments to
+ *  be decoded in place. */
 static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding, uint8_t *run,
                            uint8_t *states, const uint8_t *fresh)
 {
@@ -220,7 +220,7 @@ static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding
     return n;
 }
 
-/** Do the same for the upper halves of words, which take_words has copied out. */
+/** List the upper halves of fp32 words, which take_words has copied out, as segments of a delta. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;

@@ -132,7 +132,7 @@ void tw_hpz_lag_end(tw_hpz_unit_t *unit)
 {
     tw_hpz_lag_t before = unit->lag;
     unit->lag = unit->now;
-    unit->now = before; /* its list's memory is used again */
+    unit->now = before; /* the memory of its list is used again */
 }
 
 /* ---- in a message -------------------------------------------------------------------------------------- */

@@ -125,7 +125,7 @@ tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents)
     TW_FAIL_IF(hpz->is_elsewhere || hpz->quant || hpz->params.fp32_replicas, TW_ERR_UNSUPPORTED,
                "rank %d: replicas of fp8 are in host memory, and follow lossless deltas", hpz->rank);
     hpz->exponents = exponents;
-    tw_buffer_free(hpz->codes); /* of an earlier call */
+    tw_buffer_free(hpz->codes); /* codes of an earlier call */
     size_t n_bytes = hpz->params.coll ? tw_hpz_codes_bytes(hpz) : 0;
     hpz->codes = n_bytes > 0 ? tw_buffer_alloc(n_bytes) : NULL;
     TW_FAIL_IF(n_bytes > 0 && !hpz->codes, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu codes",

@@ -94,9 +94,10 @@ struct tw_hpz {
     size_t *counts;
     tw_quant_segment_t *pieces;
     tw_quant_delta_segment_t *delta_pieces;
-    const int8_t *exponents;    /**< [n_tensors] of fp8, or TW_HPZ_BF16; NULL: there is none */
-    uint8_t *codes;             /**< of a slice's fp8 tensors, old and new; or NULL */
-    tw_hpz_counters_t counters; /**< without those of the communicators */
+    /** [n_tensors] exponents of fp8 tensors, TW_HPZ_BF16 for others; NULL: none is fp8 */
+    const int8_t *exponents;
+    uint8_t *codes;             /**< codes of a slice's fp8 tensors, old and new; or NULL */
+    tw_hpz_counters_t counters; /**< without what the communicators count themselves */
 };
 
 /* ---- place.c ------------------------------------------------------------------------------------------- */
