@@ -29,8 +29,8 @@ typedef struct tw_need {
 tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need);
 
-/** Check that n_ranks such ranks can share this room. TW_ERR_CONFIG (logged): their `sure` is more than its
- *  total, so the run would be killed. says 1: warn if they need more than is available now. */
+/** Check that n_ranks ranks of this need can share this room. TW_ERR_CONFIG (logged): their `sure` is
+ *  more than its total, so the run would be killed. says 1: warn if they need more than is available now. */
 tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
                          int says);
 /** Check the same for all of a job's ranks, on each machine and in each control group that they share.

@@ -16,8 +16,8 @@ TW_C_BEGIN
 enum {
     TW_PERSIST_STOP = 1,    /**< this rank has been asked to end */
     TW_PERSIST_WRITTEN = 2, /**< its file of the current checkpoint is written */
-    TW_PERSIST_DUE = 4,     /**< by its clock a checkpoint is due; only rank 0's bit counts */
-    TW_PERSIST_TAKEN = 8    /**< masters and moments may change: its file no longer needs them */
+    TW_PERSIST_DUE = 4,     /**< a checkpoint is due by its clock; only rank 0's bit counts */
+    TW_PERSIST_TAKEN = 8    /**< masters and moments may change: the file no longer needs them */
 };
 
 /** State of saving and loading. Pointers are borrowed, except `own`, `facts` and `lock`. */
@@ -35,7 +35,7 @@ typedef struct tw_persist {
     tw_lines_t facts;               /* facts of the run that checkpoints keep */
     FILE *lock;                     /* on rank 0, the lock of thinwire.checkpoint; NULL: none */
     double best_val;                /* the lowest validation loss so far; 0: none */
-    int is_best;                    /* 1: the last step's is the lowest, and is to be saved */
+    int is_best;                    /* 1: the last step's validation loss is the lowest, and is to be saved */
     int is_alone;                   /* 1: this rank has failed, and the others do not know */
     double saved_sec;               /* when the last checkpoint began, or the run; tw_time_sec */
     tw_checkpoint_saving_t *saving; /* checkpoint under way, on all ranks; NULL: none */

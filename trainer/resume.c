@@ -85,7 +85,7 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
 }
 
 /** Make the weights of all ranks from the pieces. If a rank fails in an operation, the others do not know
- *  (is_alone); if its device fails after it, they do. */
+ *  (is_alone); they do if its device fails afterwards. */
 static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
 {
     tw_attempt_t attempt;
@@ -278,7 +278,7 @@ static tw_status_t claim_folder(const tw_persist_t *persist)
     tw_checkpoint_others_t others;
     TW_TRY(tw_checkpoint_claim(o->checkpoint, persist->id, &others));
     tw_checkpoint_lock_sign(persist->lock, persist->id);
-    if (others.n_steps > 0 && persist->is_new) { /* otherwise it was logged before */
+    if (others.n_steps > 0 && persist->is_new) { /* the steps of a run that goes on were logged before */
         tw_warn("%s: there are steps of another run, up to step %" PRIu64
                 ": this one will not go on from them, and replaces those of the same number%s",
                 o->checkpoint, others.last_step, *o->resume ? "" : "; to go on is thinwire.resume");

@@ -9,7 +9,7 @@
 /* What each rank sends the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    /* memory held before the engine was made; held beyond that at most; planned */
+    /* memory held before the engine was made; the most held beyond that; memory planned */
     uint64_t before_bytes, resident_bytes, planned_bytes;
     uint64_t file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;

@@ -36,7 +36,7 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
     size_t n_layer = tw_model_n_units(model) - 1, bytes = activation_bytes(o, config);
     TW_TRY(sizes_check_params(model));
     if (!is_too_much(bytes)) {
-        /* it cannot overflow: it is a small multiple of what was checked above */
+        /* This cannot overflow: it is a small multiple of sizes that were checked above. */
         tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
         bytes = tw_size_mul(n_layer, tw_size_add(bytes, sizes.saved_bytes));
     }

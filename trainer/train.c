@@ -518,7 +518,7 @@ static tw_status_t write_result(const options_t *options, const tw_trainer_resul
 #define EXIT_STOPPED 75
 
 static volatile sig_atomic_t is_asked_to_end;
-static volatile time_t asked_sec; /* only the handler writes and reads it, in whatever thread */
+static volatile time_t asked_sec; /* written and read by the handler alone, in whatever thread */
 
 static time_t monotonic_sec(void)
 {

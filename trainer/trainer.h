@@ -62,13 +62,14 @@ typedef struct tw_trainer_result {
     double total_sec;
     /** Share of total_sec in which communication blocked the compute thread; mean over the ranks. */
     double wait_share;
-    double delta_bits; /**< bits a parameter of all changes together */
+    double delta_bits; /**< bits that all changes together took of a parameter */
     /** Bytes over all ranks and training steps. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
-    /** Bytes in addition: for the first weights; validation; full syncs and checks; sampled text. */
+    /** Bytes besides training steps': for the first weights; validation; full syncs and checks; sampled
+     *  text. */
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes, sample_inter_node_bytes;
-    /** Memory of the process that held most. before: before the engine was made; planned: that plus what
-     *  plan/ gives for the rest. */
+    /** Memory of the process that held most: its peak; before the engine was made; and planned, which is
+     *  the latter and what plan/ gives for the rest. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;
     uint64_t file_bytes; /**< bytes offloaded to files, on all ranks together */
     /** most bytes of a rank that are not offloaded, as thinwire.device_mem counts them */
@@ -78,15 +79,15 @@ typedef struct tw_trainer_result {
      *  and ranks, and the largest lag of the last deltas. */
     uint64_t lag_blocks;
     double lag_max;
-    int is_stopped; /**< 1: it was asked to end before its last step */
+    int is_stopped; /**< 1: the run was asked to end before its last step */
 } tw_trainer_result_t;
 
 /** What a program needs to print a run's progress. */
 typedef struct tw_trainer_output {
     uint64_t n_steps, steps_per_print;
     int breakdown;         /**< wall_clock_breakdown */
-    uint64_t run_id;       /**< id of the run; it keeps this when it goes on from a checkpoint */
-    uint64_t resumed_step; /**< step of the checkpoint that it went on from; 0: a new run */
+    uint64_t run_id;       /**< id of the run, which it keeps when it goes on from a checkpoint */
+    uint64_t resumed_step; /**< step of the checkpoint from which the run went on; 0: a new run */
     int world, n_nodes;
     /** threads that compute: on this rank; the fewest and most on any */
     int n_threads, least_threads, most_threads;

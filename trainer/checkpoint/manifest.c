@@ -335,7 +335,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
 }
 
-/** Return 1 if the checksum of the body is right. */
+/** Return 1 if the body has the checksum that the manifest says. */
 static int is_as_written(const json_t *json)
 {
     const json_t *body = json_object_get(json, "body");

@@ -119,7 +119,8 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
-        if (strcmp(field->name, "model.init_from") == 0) { /* a place, too, but whether there is one counts */
+        /* The path may differ between ranks, but not whether there is one. */
+        if (strcmp(field->name, "model.init_from") == 0) {
             tw_lines_add(lines, field->name, "%s", *config->options.init_from ? "(given)" : "");
         } else if (!is_among(places, field->name) && !is_older(field)) {
             config_add_line(config, field, lines);

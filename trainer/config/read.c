@@ -191,7 +191,7 @@ static int is_array(const char *key)
     return tw_train_field_of(first) >= 0;
 }
 
-/** Return 1 if it is a key, or an object that has keys. */
+/** Return 1 if `key` is in the table, or is an object with keys of the table. */
 static int config_is_known(const char *key)
 {
     size_t length = strlen(key);

@@ -58,7 +58,7 @@ static tw_status_t encode_finish(const char *python, int from, pid_t pid)
     close(from);
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
-    /* whoever ignores SIGCHLD learns nothing of it; the file that is missing then says it */
+    /* A process that ignores SIGCHLD does not learn the code; the missing file then shows the failure. */
     (void)TEMP_FAILURE_RETRY(waitpid(pid, &code, 0));
     unsigned status = WIFEXITED(code) ? (unsigned)WEXITSTATUS(code) : 1;
     if (code != 0 && n == 0) {
@@ -124,7 +124,7 @@ tw_status_t tw_data_encode(const tw_data_vocabulary_t *vocabulary, const char *s
     }
     const char *type = source && tw_data_vocabulary_token_bytes(vocabulary) == sizeof(uint32_t) ? "I" : "H";
     const char *argv[] = {python && *python ? python : "python3",
-                          "-c", /* which would import what lies in the folder that it is started in */
+                          "-c", /* without this, -c imports from the folder that it is started in */
                           "import sys; sys.path[:] = filter(None, sys.path); exec(sys.argv.pop(1))",
                           tw_data_encode_program,
                           path,

@@ -50,7 +50,7 @@ static tw_status_t check_format(const tw_data_map_t *map)
     return TW_OK;
 }
 
-/** Return 1 if it is JSON: by its name, or if the first line is an object. */
+/** Return 1 if a file is JSON: by its name, or if the first line is an object. */
 static int is_json(const tw_data_map_t *map)
 {
     static const char *const ends[] = {".json", ".jsonl", ".ndjson"};

@@ -16,7 +16,7 @@ typedef struct tw_device_stranger {
     size_t n_archs;
 } tw_device_stranger_t;
 
-/** Log that the kernels were not compiled for it. Returns TW_ERR_UNSUPPORTED. */
+/** Log that the kernels were not compiled for the GPU. Returns TW_ERR_UNSUPPORTED. */
 tw_status_t tw_device_gpu_refuse(int rank, const tw_device_stranger_t *gpu);
 
 TW_C_END

@@ -110,7 +110,7 @@ static void block_forward(tw_model_t *model, size_t unit, const void *const *wei
 static tw_status_t device_backward(tw_device_model_t *m, size_t unit, const void *const *weights,
                                    const float *x, const void *saved, float *d, float *const *grads)
 {
-    /* it is only read, though the struct is not const */
+    /* `saved` is only read, though the struct is not const. */
     const tw_device_saved_t of_unit = saved_of(m, saved);
     TW_TRY(tw_device_bring(m, unit, weights));
     TW_TRY(tw_device_grads_begin(m, unit, grads));

@@ -162,7 +162,7 @@ static tw_status_t replicas_encode(void *ctx, const tw_quant_delta_segment_t *se
                                    void *dst, size_t dst_bytes, size_t *bytes)
 {
     tw_device_replicas_t *r = ctx;
-    (void)dst_bytes; /* it is the bound, which no message exceeds */
+    (void)dst_bytes; /* dst_bytes is the bound, which no message exceeds */
     return tw_device_is_well(r->m) ? noted(r, encode_now(r, segments, n_segments, dst, bytes)) : r->m->status;
 }
 
@@ -237,7 +237,7 @@ void tw_device_replicas_destroy(tw_device_replicas_t *r)
     }
     tw_device_t *device = r->m->device;
     (void)device->use(device);
-    if (r->passed) { /* otherwise nothing was begun */
+    if (r->passed) { /* NULL: nothing was begun */
         (void)wait_here(r);
         device->event_destroy(device, r->passed);
     }

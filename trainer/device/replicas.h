@@ -28,7 +28,7 @@ tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params,
 void tw_device_replicas_destroy(tw_device_replicas_t *replicas);
 /** Return the operations for tw_hpz_create; borrowed. */
 const tw_hpz_memory_t *tw_device_replicas_memory(const tw_device_replicas_t *replicas);
-/** Return the bytes of pinned host memory that it takes. */
+/** Return the bytes of pinned host memory that the replicas take. */
 size_t tw_device_replicas_host_bytes(void);
 
 TW_C_END

@@ -138,7 +138,7 @@ float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
 /** Add all gradients that are on their way to where they are wanted. */
 tw_status_t tw_device_grads_collect(tw_device_model_t *m);
-/** Do the same for those of one unit. */
+/** Add the gradients of one unit to where they are wanted. */
 tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
@@ -169,7 +169,8 @@ tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t 
 /** Compute d += the gradient by x, or d = it if accumulate is 0. */
 tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                     const tw_values_t *dy, int accumulate, tw_values_t *d);
-/** q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie side by side, by heads. */
+/** Attention forward and backward. q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie
+ *  side by side, by heads. */
 tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
                                         const tw_values_t *v, const tw_device_saved_t *saved);
 tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
@@ -208,7 +209,7 @@ tw_model_orthogonal_t tw_device_orthogonal_of(size_t rows, size_t cols);
 tw_status_t tw_device_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
                                     void *near);
 
-/** After an error nothing more is enqueued. */
+/** Whether no call has failed: after an error nothing more is enqueued. */
 static inline int tw_device_is_well(const tw_device_model_t *m)
 {
     return m->status == TW_OK;

@@ -64,7 +64,8 @@ const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_p
  *  number of steps done). recent_loss is what tw_engine_recent_loss returned at that step; 0: not known.
  *  Collective. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
-/** After that, copy the optimizer's state to its device, if it is on one. Not collective. TW_ERR_CUDA. */
+/** Copy the optimizer's state to its device, if it is on one, after tw_engine_loaded. Not collective.
+ *  TW_ERR_CUDA. */
 tw_status_t tw_engine_bring_state(tw_engine_t *engine);
 /** What a checkpoint keeps to recognize bad steps, and to know which data come next. */
 typedef struct tw_engine_past {
@@ -117,7 +118,7 @@ tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Check that all copies of weights are equal: in stages 0 to 2 those of all ranks, with hpZ its replicas.
  *  The log names rank and tensor if not. Collective. */
 tw_status_t tw_engine_check(tw_engine_t *engine, int *equal);
-/** Return 1 if TW_HPZ_CHECK_STEPS asks for that check now. */
+/** Return 1 if TW_HPZ_CHECK_STEPS asks for tw_engine_check now. */
 int tw_engine_check_due(const tw_engine_t *engine);
 /** Return the largest lag of the last deltas; *n_blocks have lagged beyond thinwire.lag_bound so far. */
 double tw_engine_lag(const tw_engine_t *engine, uint64_t *n_blocks);

@@ -26,7 +26,7 @@ tw_status_t tw_fp8_init(tw_engine_t *engine)
 typedef struct fp8_call {
     const tw_engine_t *engine;
     uint8_t *told; /* [n_tensors] */
-    size_t first;  /* tensor */
+    size_t first;  /* the first tensor of those that the call handles */
 } fp8_call_t;
 
 static void find_exponent(void *ctx, size_t tensor, int thread)

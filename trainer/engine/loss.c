@@ -69,7 +69,7 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
         if (!segment->unquantized &&
             tw_quant_loss_add(sampler, args->type, &values, segment->n_elems / SHARE, &loss) == TW_OK) {
             tw_quant_loss_merge(&engine->losses.gradients, &loss);
-            if (segment->first_elem == 0) { /* at a tensor's first slice, so once a step */
+            if (segment->first_elem == 0) { /* first_elem is 0 at a tensor's first slice, so once a step */
                 warn(engine, segment->tensor, &loss);
             }
         }

@@ -22,7 +22,7 @@ static int leaves_masters(const tw_engine_t *engine)
     return engine->codecs.has_delta || engine->weight_type == TW_TYPE_FP32;
 }
 
-/** Return 1 if they are copied to host memory in each step. */
+/** Return 1 if masters are copied to host memory in each step. */
 static int takes_masters(const tw_engine_t *engine)
 {
     return leaves_masters(engine) && !(engine->codecs.has_delta && engine->has_near_replicas);
@@ -125,7 +125,7 @@ static void near_give_back(void *start, size_t n_bytes)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
               end = ((uintptr_t)start + n_bytes) / page * page;
     if (end > first) {
-        /* If this fails they stay, which only costs memory. */
+        /* If this fails the pages stay, which only costs memory. */
         (void)madvise((void *)first, end - first, MADV_DONTNEED);
     }
 }

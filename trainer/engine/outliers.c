@@ -37,7 +37,7 @@ static double z_of(const double *values, size_t n, double value)
     return deviation > 0 ? (value - mean) / deviation : 0;
 }
 
-/** Write both into `past`, the oldest first. */
+/** Write losses and norms into `past`, the oldest first. */
 static void unroll(const tw_engine_outliers_t *outliers)
 {
     size_t n = outliers->n, first = n < outliers->window ? 0 : outliers->at;

@@ -67,7 +67,8 @@ static void place_state(tw_engine_t *engine, tw_engine_unit_t *unit)
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    int has_masters = engine->weight_type != TW_TYPE_FP32; /* otherwise weights() sets them */
+    /* With fp32 weights, weights() sets the masters. */
+    int has_masters = engine->weight_type != TW_TYPE_FP32;
     float *master =
         has_masters ? partition_take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
     float *m = take_moments(engine, "first moments");

@@ -37,7 +37,7 @@ void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
         size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), tensor).offset;
         engine->grad_ptrs[t] = is_wanted(engine, tensor) ? sum_at(engine, unit, offset) : NULL;
     }
-    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* otherwise gradients are written, not added */
+    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* other sums are written, not added to */
         tw_engine_clear(engine, unit->sums, unit->n_elems);
     }
 }
@@ -67,7 +67,8 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
     size_t n = 0;
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
-        if (engine->groups[unit->first_tensor + t].is_frozen) { /* it counts in the norm, as zeros */
+        /* a frozen tensor counts in the norm, as zeros */
+        if (engine->groups[unit->first_tensor + t].is_frozen) {
             memset(tw_engine_grad_at(engine, unit->sent_grads, whole.offset), 0,
                    whole.n_elems * tw_type_bytes(engine->grad_type));
             continue;

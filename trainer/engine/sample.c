@@ -44,7 +44,7 @@ static size_t whole_bytes(const tw_engine_t *engine)
 void tw_sample_init(tw_engine_t *engine)
 {
     if (engine->options->sample_steps > 0 && engine->rank == 0) {
-        /* it computes on this processor, whatever training does */
+        /* Sampling computes on this processor, whatever training does. */
         engine->homes[TW_ENGINE_SCRATCH].bytes +=
             whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
     }

@@ -103,7 +103,7 @@ typedef struct tw_engine_muon {
     int *owners; /* [n_tensors], -1: AdamW's; NULL: there is no Muon */
     tw_engine_muon_place_t places[TW_ENGINE_MUON_PLACES]; /* units use them in turn */
     float *scratch;                                       /* scratch for one matrix */
-    void *near;                                           /* the same on the model's device */
+    void *near;                                           /* scratch for one matrix on the model's device */
     size_t *counts, *recv_counts;                         /* counts of the operation that is posted */
 } tw_engine_muon_t;
 
@@ -140,13 +140,14 @@ struct tw_engine {
     size_t n_frozen;          /* how many tensors are frozen */
     void **kept;              /* [n_tensors]: whole frozen tensors, gathered once; NULL: none are kept */
     tw_engine_unit_t *units;
-    int8_t *exponents;         /* [n_tensors] of fp8, or TW_HPZ_BF16; NULL: weights are bf16 */
+    /* [n_tensors] exponents of fp8 tensors, TW_HPZ_BF16 for others; NULL: weights are bf16 */
+    int8_t *exponents;
     tw_engine_piece_t *pieces; /* [n_tensors] */
     size_t *piece_offsets;     /* [n_tensors] offset of the piece in the unit's shard */
     /* memory */
     tw_engine_home_t homes[TW_ENGINE_HOLDING_COUNT];
     int is_planned; /* 1: tensors are counted, never written (planned.c) */
-    /* of a planned engine: start and length of each tensor's range of addresses, alternating */
+    /* planned engine: start and length of each tensor's range of addresses, alternating */
     tw_engine_list_t spaces;
     tw_engine_list_t blocks, near_blocks, pinned; /* near: on the model's device */
     size_t memory_bytes, most_bytes; /* allocated now by the engine; the peak, with hpZ and communicator */

@@ -124,7 +124,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     return tw_quant_form(&engine->codecs.delta) == TW_QUANT_CHANGE ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
-/** Advice on the optimizer's state of a unit; nothing to do past the last one. */
+/** Advise on the optimizer's state of a unit; nothing to do past the last one. */
 static void advise_state(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
@@ -230,7 +230,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     status = status == TW_OK ? publish_all(engine, 0) : status;
     status = status == TW_OK ? tw_engine_drain(engine) : status;
     status = status == TW_OK ? tw_frozen_gather(engine) : status;
-    tw_engine_trim(); /* free buffers of whole weights' messages; training's have other sizes */
+    tw_engine_trim(); /* give back buffers of whole weights' messages: training's have other sizes */
     return status;
 }
 

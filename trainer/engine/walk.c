@@ -25,7 +25,7 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
 
 /* ---- what lies in files -------------------------------------------------------------------------------- */
 
-/** Advice on what a unit is gathered from. */
+/** Advise on the memory that a unit is gathered from. */
 static void advise_shard(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {

@@ -101,7 +101,7 @@ static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_si
     return config;
 }
 
-/** It widens the model while that would have more than width / 64 blocks: GPT-2 has 12 of width 768. */
+/** The model gets wider as long as it would have more than width / 64 blocks: GPT-2 has 12 of width 768. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions)
 {
     size_t width = 128;

@@ -12,7 +12,7 @@
 #endif
 
 #define TW_EXP_PER_LN2 0x1.715476p0f
-/** Adding it leaves the nearest integer in the low bits. */
+/** Adding this number leaves the nearest integer in the low bits. */
 #define TW_EXP_SHIFT 0x1.8p23f
 /** ln 2 in two parts; n times the first is exact. */
 #define TW_EXP_LN2_HIGH 0x1.62ep-1f

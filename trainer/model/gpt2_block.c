@@ -188,7 +188,7 @@ void tw_gpt2_block_backward(tw_model_t *model, size_t unit, const void *const *w
                             const void *saved, float *d, float *const *grads)
 {
     (void)unit;
-    /* it is only read, though the struct is not const */
+    /* `saved` is only read, though the struct is not const. */
     block_t block = gpt2_block_of(model, weights, grads, (void *)(uintptr_t)saved);
     gpt2_mlp_backward(&block, d);
     gpt2_attention_backward(&block, x, d);

@@ -20,8 +20,8 @@ typedef struct tw_head {
 /** Return the rows of logits that are made at a time: about 64 MB, so that they and their gradient stay small
  *  beside the weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** Return the mean loss. Unless d_norm is NULL, d_norm (N,C) becomes the gradient of scale times the loss,
- *  and, unless d_weight is NULL, that by the weight is added to d_weight (V,C). */
+/** Return the mean loss. d_norm (N,C) becomes the gradient of scale * loss by norm; the gradient by
+ *  weight is added to d_weight (V,C). Either may be NULL: not wanted; d_weight only with d_norm. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** Compute the mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);

@@ -18,8 +18,8 @@ static size_t pieces_count(size_t all, size_t piece)
     return (all + piece - 1) / piece;
 }
 
-/** It halves the longer side as long as pieces stay large: what a piece reads grows with its sides, what it
- *  computes with their product. */
+/** The longer side is halved as long as pieces stay large: what a piece reads grows with its sides, what
+ *  it computes with their product. */
 tw_pieces_t tw_product_pieces(const tw_product_t *p)
 {
     tw_pieces_t pieces = {.rows = p->rows, .cols = p->cols, .n_rows = 1, .n_cols = 1};

@@ -357,7 +357,7 @@ static int run_widened(tw_products_t *products, const tw_product_t *p)
 void tw_product_run(tw_products_t *products, const tw_product_t *p)
 {
     if (omp_get_max_threads() != 1) {
-        omp_set_num_threads(1); /* of parallel regions that the calling thread opens */
+        omp_set_num_threads(1); /* for parallel regions that the calling thread opens */
     }
     if (run_as_it_is(products, p) || run_widened(products, p)) {
         return;

@@ -10,7 +10,7 @@ enum { MOST_ROWS = 97, MOST_COLS = 130, MOST_INNER = 66, PADDING = 4 };
 
 typedef struct check_buffers {
     float *a, *b, *c, *before;
-    uint16_t *a16, *b16; /* the same, as bf16 */
+    uint16_t *a16, *b16; /* a and b rounded to bf16 */
 } check_buffers_t;
 
 /** Fill with values from -1 to 1 that look random and are exact in bf16. */

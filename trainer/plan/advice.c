@@ -55,7 +55,7 @@ static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
 #define FASTEST_LINK 1e14
 
 /** Find the slowest link on which today's run is as fast as the best of ours could be, or as it is on the
- *  fastest link: what it still waits for there, ours would wait for, too. */
+ *  fastest link: what a run waits for there, ours would wait for, too. */
 static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
                                 double *link_rate)
 {

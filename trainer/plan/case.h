@@ -80,13 +80,13 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 
 typedef struct tw_plan_case_time {
     double step_sec;
-    double compute_sec; /**< part of it in which a GPU computes */
+    double compute_sec; /**< time of the step in which a GPU computes */
     double network_sec; /**< time that the operations alone would take */
     double link_bytes;  /**< bytes through a node's link, each way */
 } tw_plan_case_time_t;
 
-/** Compute the seconds that a GPU computes for a token. TW_ERR_CONFIG (logged): the fitted figure is faster
- *  than its links allow; TW_ERR_NO_MEMORY. */
+/** Find the seconds of computing that a token takes on a GPU. TW_ERR_CONFIG (logged): the measured figure
+ *  to fit is faster than the case's links allow; TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec);
 /** Predict a step. TW_ERR_NO_MEMORY. */
 tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,

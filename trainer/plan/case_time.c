@@ -65,7 +65,7 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     return cost;
 }
 
-/** Return the cost of one inside each node alone. */
+/** Return the cost of a gather or a reduce-scatter inside each node alone. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
     double local = w->given->gpus_per_node;
@@ -73,7 +73,7 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Return the cost of reducing to the shards of a node, which the GPUs of each rail then all-reduce. */
+/** Return the cost of reducing to the shards of a node, and of the all-reduce along rails that follows. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;
@@ -227,8 +227,8 @@ void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan
     for (int c = TW_QUANT_PLAIN + 1; c < TW_QUANT_KINDS; c++) {
         int is_change = tw_quant_row_get((tw_quant_kind_t)c)->form == TW_QUANT_CHANGE;
         if (given->codec_memory_Bps > 0.0) {
-            /* all is read or written once: the weight, its code, and, for changes, the old weight and a
-             * state */
+            /* All is read or written once: the weight, its code, and, for changes, the old weight and a
+             * state. */
             double bits = is_change ? delta_bits : code_bits((tw_quant_kind_t)c);
             double bytes = WEIGHT_BYTES + bits / 8.0 + (is_change ? WEIGHT_BYTES + 2.0 : 0.0);
             codecs[c].encode_sec = codecs[c].decode_sec = bytes / given->codec_memory_Bps;

@@ -37,7 +37,7 @@ static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
     return first;
 }
 
-/** Let the link carry an operation after earlier ones; return when it has. */
+/** Let the link carry an operation after earlier ones; return the time at which it has been carried. */
 static double carry(tw_plan_machine_t *machine, const tw_plan_op_t *op)
 {
     if (op->link_sec <= 0.0) {
@@ -77,7 +77,8 @@ static double compute_alone(tw_plan_machine_t *machine, double sec, double until
     return sec - has * speed(machine, 1);
 }
 
-/** Let it run beside the progress thread, which does a stage of an operation, until either is done. */
+/** Let the compute thread run beside the progress thread, which does a stage of an operation, until
+ *  either is done. */
 static double compute_beside(tw_plan_machine_t *machine, double sec, tw_plan_op_t *op)
 {
     double both = fmin(sec, op->left);

@@ -69,7 +69,7 @@ typedef struct tw_plan_memory {
     double gradients;   /**< bf16, whole or part, and fp32 sums */
     double moving;      /**< buffers for what is gathered and reduced, messages of deltas */
     double activations; /**< between and inside units */
-    double scratch;     /**< scratch of the model and of Muon, and what sampling takes on rank 0 */
+    double scratch;     /**< scratch of the model and of Muon, and the memory that sampling takes on rank 0 */
     /** Most chunks that the collectives have on their way: some layers' weights, or half of TW_COLL_SCRATCH.
      *  A run holds fewer if links and ranks keep up with each other. */
     double chunks;

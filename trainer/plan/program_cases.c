@@ -71,7 +71,7 @@ static tw_status_t read_usual(const plan_t *plan, usual_t *usual)
 
 /* ---- here ---------------------------------------------------------------------------------------------- */
 
-/* A case as a run of this trainer; the texts are its keys. */
+/* A case as a run of this trainer; its texts are keys of the configuration. */
 typedef struct here {
     plan_t plan;
     char keys[6][96];

@@ -8,7 +8,7 @@
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 
-/* How often each is measured; the fastest counts, as the others were disturbed. */
+/* How often each codec or copy is measured; the fastest counts, as the others were disturbed. */
 #define GOES 7
 /* Bytes of other memory that are written before each measurement, as a step goes through more memory than
  * caches hold. Buffers of copies lie in small pages, as messages do. */

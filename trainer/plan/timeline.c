@@ -369,7 +369,7 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double all = head + (double)tl->n_layer * block;
     double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
     if (tl->options->optimizer ==
-        TW_TRAIN_MUON) { /* at the rate of the model's products: one forwards, two backwards */
+        TW_TRAIN_MUON) { /* at the rate of the model's products, one forwards and two backwards */
         double tokens = (double)(tl->options->micro_batch * tl->options->sequence);
         tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
     }
@@ -405,7 +405,7 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->n_slots = tw_engine_block_slots(tl->options, model);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
-    tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: no link */
+    tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: infinite rate */
     tl->codecs = codecs_work(tl->options, cluster);
     tl->compute = numbers;
     tl->n_elems = numbers + tl->n_visits;

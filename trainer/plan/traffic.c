@@ -20,7 +20,8 @@ typedef struct counting {
     size_t n_tensors;
     const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
     const tw_train_codecs_t *codecs;
-    double plain_bytes, lossless_bits; /* of an element of what is counted now */
+    /* bytes of an element of what is counted now; bits that the lossless codec takes of it */
+    double plain_bytes, lossless_bits;
 } counting_t;
 
 /* The part of a unit that goes in one operation. */
@@ -316,7 +317,7 @@ static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
     double between = world * (world - 1) - within;
     return (tw_plan_flow_t){.inter_node = 2.0 * PAIR_BYTES * between,
                             .in_node = 2.0 * PAIR_BYTES * within,
-                            .messages = 8.0 * (world - 1)}; /* half of them carry the pieces */
+                            .messages = 8.0 * (world - 1)}; /* half of the messages carry the pieces */
 }
 
 /** Return the flow of momenta. Ranks own matrices in turn, as in the engine. Stage 0 sends them from the
