@@ -30,8 +30,8 @@ typedef struct tw_ip_comm {
     pthread_mutex_t lock;     /**< guards all below */
     int world;                /**< number of ranks; 0: not asked yet */
     int is_known;
-    int has_gone;           /**< `nccl` has ended while a thread still held this */
-    tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Valid once it is known */
+    int has_gone;           /**< TW_IP_REPLACED: calls may be quantized. Valid once all ranks have met */
+    tw_ip_reason_t why_not; /**< result of tw_ip_comm_learn, which later calls return again */
     ncclResult_t error;     /**< result of tw_ip_comm_learn */
     tw_coll_t *coll;        /**< NULL: none */
     double ring_share;      /**< one rank's share of what a ring sends between nodes */
@@ -50,13 +50,13 @@ void tw_ip_comm_put(tw_ip_comm_t *comm);
 int tw_ip_comm_world(tw_ip_comm_t *comm);
 /** Meet the other ranks, once. Collective, blocks. Later calls return the same error. */
 ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
-/** Leave all its calls to NCCL from now on. */
+/** Leave all calls on this communicator to NCCL from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
 /** A communicator was made, in a group or outside; its ranks meet at `meeting`. What was known of an older
  *  communicator with this handle is forgotten. */
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
-/** The meeting at which its ranks have registered; NULL: none is known. */
+/** The meeting at which the communicator's ranks have registered; NULL: none is known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
 /** NCCL makes a communicator in the background, of `parent` (NULL: of none), and writes its handle to *out
  *  when that is done: the caller keeps *out until NCCL has said so. ncclSystemError: out of memory. */

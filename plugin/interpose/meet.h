@@ -28,9 +28,10 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
  *  are no launcher's variables, those communicators are left alone. */
 tw_status_t tw_ip_meeting_of_job(void);
 
-/** *why: TW_IP_REPLACED if all have it. Blocks until the answer comes, which is at once when all ranks of the
- *  communicator have registered. meeting NULL: this library has not seen the communicator being made.
- *  ncclSystemError, ncclInvalidUsage (logged): this rank cannot know, and must not go on. Any thread. */
+/** Learn whether all ranks have the library: *why is TW_IP_REPLACED then. Blocks until the answer comes,
+ *  which is at once when all ranks of the communicator have registered. meeting NULL: this library has not
+ *  seen the communicator being made. ncclSystemError, ncclInvalidUsage (logged): this rank cannot know, and
+ *  must not go on. Any thread. */
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why);
 
 TW_C_END

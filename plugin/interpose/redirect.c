@@ -257,7 +257,8 @@ typedef struct scan {
     int error; /**< errno */
 } scan_t;
 
-/** Called for one object, under the linker's lock: no object comes or goes meanwhile. */
+/** Scan the objects of the process. The linker calls it for one object, under its lock: no object comes
+ *  or goes meanwhile. */
 static int scan_all(struct dl_phdr_info *info, size_t size, void *arg)
 {
     scan_t *scan = arg;

@@ -94,10 +94,11 @@ static int compare_processes(const void *a, const void *b)
     return first->process < second->process ? -1 : first->process > second->process;
 }
 
-/** 1 if two ranks are one process: that decides the meeting. */
+/** Decide the meeting if two ranks are one process: each needs its own. Returns 1 if so, or if memory is
+ *  short. */
 static int shares_process(meeting_t *m)
 {
-    tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *)); /* no memory: as if they shared */
+    tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *));
     char said[TW_IP_SAID_BYTES] = "out of memory";
     int shares = !sorted;
     for (uint32_t r = 0; sorted && r < m->world; r++) {

@@ -18,10 +18,10 @@ typedef struct tw_ip_ready {
 
 /** Judge a call. 1: run `ready`, outside of groups. 0: leave the call to NCCL; the report has counted it. */
 int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
-/** Run it, once; or let NCCL run it, if its communicator is inside one node. Collective if the communicator
- *  is new. Enqueues and returns. */
+/** Run the call, once; or let NCCL run it, if its communicator is inside one node. Collective if the
+ *  communicator is new. Enqueues and returns. */
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
-/** Give it up without running it. */
+/** Give the call up without running it. */
 void tw_ip_replace_drop(const tw_ip_ready_t *ready);
 
 TW_C_END

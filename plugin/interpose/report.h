@@ -30,13 +30,13 @@ void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 
 /** Ways in which data bypass the net plugin. All that can be seen here is that the job begins to use one. */
 typedef enum tw_ip_bypass {
-    TW_IP_WINDOWS,     /**< memory for which NCCL's own collectives may take other ways */
+    TW_IP_WINDOWS,     /**< NCCL's own collectives may take other ways for this memory */
     TW_IP_DEVICE_COMM, /**< the job's kernels move data */
     TW_IP_ONE_SIDED,   /**< the job writes into other ranks' windows */
     TW_IP_BYPASSES
 } tw_ip_bypass_t;
 
-/** Note that the job begins to use one; each is logged once. */
+/** Note that the job begins to use such a way; each way is logged once. */
 void tw_ip_report_bypass(tw_ip_bypass_t bypass);
 
 TW_C_END

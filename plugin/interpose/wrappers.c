@@ -374,7 +374,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
     return TW_IP_CALL(ncclRedOpDestroy, op, comm);
 }
 
-/* ---- ours ---------------------------------------------------------------------------------------------- */
+/* ---- the library's own function ------------------------------------------------------------------------ */
 
 int tw_nccl_set_policy(const char *gathers, const char *sums)
 {

@@ -6,16 +6,16 @@
 
 TW_C_BEGIN
 
-/** Called when the net, the collnet or the tuner begins. From now on the plugin's log goes to NCCL's logger
- *  (tw_nccl_log_install), and so does the interposer's, whether it is in the process already or comes later.
- *  Misspelt variables are named there, once in a process. Any thread. */
+/** Send the plugin's log to NCCL's logger (tw_nccl_log_install), when the net, the collnet or the tuner
+ *  begins; and the interposer's, whether it is in the process already or comes later. Misspelt variables are
+ *  named there, once in a process. Any thread. */
 void tw_nccl_begin(tw_nccl_logger_t logger);
 
-/** Called whenever NCCL makes a communicator; does nothing without TW_INTERPOSE. The first call in a process
- *  opens libthinwire-nccl.so, which lies beside this library or where the linker looks, and lets it redirect
- *  the calls of NCCL that all objects of the process make. Later calls redirect those of objects that were
- *  loaded since. TW_ERR_CONFIG (logged): that failed, and the net must not begin, as other ranks may count on
- *  the interposer. Any thread. */
+/** Open the interposer, if TW_INTERPOSE asks for it; called whenever NCCL makes a communicator. The first
+ *  call in a process opens libthinwire-nccl.so, which lies beside this library or where the linker looks, and
+ *  lets it redirect the calls of NCCL that all objects of the process make. Later calls redirect those of
+ *  objects that were loaded since. TW_ERR_CONFIG (logged): that failed, and the net must not begin, as other
+ *  ranks may count on the interposer. Any thread. */
 tw_status_t tw_interposer_open(void);
 
 /** The secret that the job has given ncclSetEncryption. NCCL does not tell a plugin; the interposer has seen

@@ -52,7 +52,7 @@ typedef struct tw_nccl_profiler_socket {
 
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
-/** The first and the last of what all versions have. The plugin owns the strings. */
+/** The first fields of all versions' properties. The plugin owns the strings. */
 #define TW_NCCL_NET_PROPS_FIRST                         \
     char *name;                                         \
     char *pci_path; /**< below /sys; NULL: none */      \

@@ -51,7 +51,7 @@ tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out
 void tw_collnet_listener_close(tw_collnet_listener_t *listener);
 
 /** Meet the other ranks: collective; blocks until all are there, for TW_JOIN_TIMEOUT at most. Either all
- *  ranks get a communicator or none does, unless one fails at the very end. It does not close the listener.
+ *  ranks get a communicator or none does, unless one fails at the very end. The listener stays open.
  *  TW_ERR_INVALID, TW_ERR_FORMAT (handles), TW_ERR_TIMEOUT, TW_ERR_PEER, and as tw_coll_create. */
 tw_status_t tw_collnet_connect(void **handles, int world, int rank, tw_collnet_listener_t *listener,
                                tw_collnet_comm_t **out);
@@ -63,10 +63,11 @@ void tw_collnet_close(tw_collnet_comm_t *comm);
 
 typedef struct tw_collnet_region tw_collnet_region_t;
 
-/** Operations need no registration. It serves their end: an operation that NCCL has given up may still use
- *  the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
+/** Register memory. Operations need no registration, but at their end it helps: an operation that NCCL
+ *  has given up may still use the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
-/** After this nothing touches that memory: if an operation still uses it, the communicator is given up. */
+/** Forget memory: nothing touches it after this. If an operation still uses it, the communicator is given
+ *  up. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
@@ -84,14 +85,14 @@ typedef struct tw_collnet_work {
     size_t n_elems, window_first, elems_per_rank;
 } tw_collnet_work_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID; or the error that has ended the
- *  communicator. NCCL reuses its send buffers and passes more bytes than it has written: what an earlier
- *  operation left there would spoil a codec's scales. So with a codec, src is set to zeros before the
- *  operation is done. */
+/** Post an operation. TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID; or the
+ *  error that has ended the communicator. NCCL reuses its send buffers and passes more bytes than it has
+ *  written: what an earlier operation left there would spoil a codec's scales. So with a codec, src is set to
+ *  zeros before the operation is done. */
 tw_status_t tw_collnet_post(tw_collnet_comm_t *comm, const tw_collnet_work_t *work,
                             tw_collnet_request_t **out);
-/** TW_OK: it is done, *bytes is the size of its result. TW_IN_PROGRESS: not yet. After TW_OK and after an
- *  error the request no longer exists. */
+/** Test an operation. TW_OK: it is done, *bytes is the size of its result. TW_IN_PROGRESS: not yet. After
+ *  TW_OK and after an error the request no longer exists. */
 tw_status_t tw_collnet_test(tw_collnet_request_t *request, size_t *bytes);
 
 TW_C_END

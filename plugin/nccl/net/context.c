@@ -28,7 +28,7 @@ static void log_devices(const tw_net_devices_t *devices)
     }
 }
 
-/** The caller holds the process's lock. */
+/** Find the devices, once in a process. The caller holds the process's lock. */
 static tw_status_t find_devices_once(const tw_net_options_t *options)
 {
     tw_net_devices_t found = {.n = 0};
@@ -102,7 +102,7 @@ static tw_status_t check_process(void)
     return TW_OK;
 }
 
-/** The caller holds the process's lock. */
+/** Make a context. The caller holds the process's lock. */
 static tw_status_t context_create(int traffic_class, tw_net_context_t **out)
 {
     tw_net_context_t *context;
@@ -271,6 +271,7 @@ void tw_net_domain_put(tw_net_domain_t *domain)
         unused = detach_end(domain);
     }
     pthread_mutex_unlock(&domain->use_lock);
-    close_end(unused); /* without the lock, so that a new communicator does not wait for this one's peers */
+    /* The lock is released, so that a new communicator does not wait for this one's peers. */
+    close_end(unused);
     context_put(context);
 }

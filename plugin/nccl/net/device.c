@@ -11,7 +11,7 @@
 #include "plugin/nccl/net/interfaces.h"
 #include "transport/devices.h"
 
-/* NCCL's own sockets assume the same. */
+/* speed of a device that says none, in Mb/s: NCCL's own sockets assume the same */
 #define UNKNOWN_SPEED_MBPS 10000
 
 /* ---- what the system knows ----------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
-/** 1: all that goes to this device's subnet would leave by another one, which is offered already. */
+/** Whether all that goes to this device's subnet would leave by another device, which is offered already. */
 static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
 {
     char twin[TW_DEVICES_NAME_BYTES];

@@ -86,7 +86,7 @@ tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
 void tw_net_context_destroy(tw_net_context_t *context);
 /** The context of the versions that have none. The first call makes it; it is never freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
-/** NULL: nothing was created yet, or there is no such device. */
+/** The devices of this process; NULL: no context was made yet, or there is no device. */
 const tw_net_devices_t *tw_net_devices_get(void);
 const tw_net_device_t *tw_net_device_get(int dev);
 /** How long a message takes, as the user says, for NCCL's search; 0: the user has not said. */
@@ -102,12 +102,12 @@ typedef struct tw_net_comm tw_net_comm_t;
 /** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO,
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
-/** TW_IN_PROGRESS: call again with the same handle, which keeps the state. traffic_class: that of this
- *  connection; negative: the context's. TW_ERR_FORMAT: not a handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT
- *  and as listen. */
+/** Connect to the listener that wrote the handle. TW_IN_PROGRESS: call again with the same handle, which
+ *  keeps the state. traffic_class: that of this connection; negative: the context's. TW_ERR_FORMAT: not a
+ *  handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
 tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int traffic_class,
                            tw_net_comm_t **out);
-/** TW_IN_PROGRESS: nobody is there yet. Strangers that connect are refused. */
+/** Accept a connection. TW_IN_PROGRESS: nobody is there yet. Strangers that connect are refused. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
 /** Both accept NULL. */
 void tw_net_listener_close(tw_net_listener_t *listener);
@@ -123,7 +123,7 @@ typedef struct tw_net_region tw_net_region_t;
  *  and NCCL's own kernels stage it, overlapped. TCP needs no registration, but when NCCL is aborted it gives
  *  memory back that messages under way still use. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
-/** Afterwards nothing touches that memory: messages from or to it end with TW_ERR_CANCELED. */
+/** Forget memory: nothing touches it afterwards. Messages from or to it end with TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -137,15 +137,15 @@ typedef struct tw_net_buffer {
     void *phandle; /**< identifies the message to the profiler; NULL: nothing */
 } tw_net_buffer_t;
 
-/** TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID (more than
+/** Send a message. TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID (more than
  *  TW_NCCL_MESSAGE_BYTES, or no memory given), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_net_request_t **out);
-/** One request for up to TW_NET_RECVS_MAX messages; those with equal tags come in the order in which they
- *  were sent. Also TW_ERR_INVALID (n). */
+/** Receive up to TW_NET_RECVS_MAX messages by one request; those with equal tags come in the order in
+ *  which they were sent. TW_ERR_INVALID also for n. */
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out);
-/** TW_OK: it is done, sizes[i] bytes came, or went (sizes may be NULL). TW_IN_PROGRESS: not yet. TW_ERR_PEER,
- *  TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than there was room for). After
- *  TW_OK and after an error the request no longer exists. */
+/** Test a request. TW_OK: it is done, sizes[i] bytes came, or went (sizes may be NULL). TW_IN_PROGRESS:
+ *  not yet. TW_ERR_PEER, TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than
+ *  there was room for). After TW_OK and after an error the request no longer exists. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END

@@ -67,10 +67,10 @@ struct tw_net_context {
     tw_net_domain_t domain[TW_NET_DEVICES_MAX];
 };
 
-/** NCCL makes no calls once its requests are done, but what it sent may still be on its way out, or an answer
- *  be due: this thread moves it on. While NCCL tests requests, it sleeps; it never takes the lock from NCCL's
- *  threads, and they wake it only when the last request ends and something is left to do. The caller does not
- *  hold the domain's lock. TW_ERR_INTERNAL, logged. */
+/** Start the device's ticker, a thread that moves on what NCCL has sent, or an answer that is due: NCCL
+ *  makes no calls once its requests are done. While NCCL tests requests, the ticker sleeps; it never takes
+ *  the lock from NCCL's threads, and they wake it only when the last request ends and something is left to
+ *  do. The caller does not hold the domain's lock. TW_ERR_INTERNAL, logged. */
 tw_status_t tw_net_ticker_start(tw_net_domain_t *domain);
 /** Stop the ticker, before p2p is destroyed. */
 void tw_net_ticker_stop(tw_net_domain_t *domain);

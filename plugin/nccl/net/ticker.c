@@ -8,8 +8,8 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** Sleep. If it was woken, *sleep_ns becomes short; nobody wakes it again before its next turn. Returns 0
- *  once it is to end. */
+/** Sleep. If somebody woke the ticker, *sleep_ns becomes short, and nobody wakes it again before its next
+ *  turn. Returns 0 once the ticker is to end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;

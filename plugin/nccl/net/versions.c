@@ -69,7 +69,7 @@ static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
     return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
 }
 
-/** The GPU drives no connection, so device handles stay as they are. */
+/** Connect. Device handles stay as they are, since the GPU drives no connection. */
 static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void **send_comm,
                                     void **device_handle)
 {
