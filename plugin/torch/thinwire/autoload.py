@@ -20,7 +20,7 @@ def _create(options: object, backend_options: object) -> object:
 
 
 def _is_off(error: Exception) -> None:
-    """A job goes on as before, whatever fails, unless Thinwire is required."""
+    """Warn that Thinwire is off, and let the job go on; raise the error if Thinwire is required."""
     if requiring():
         raise error
     if any(map(is_on, SWITCHES)):
@@ -29,7 +29,7 @@ def _is_off(error: Exception) -> None:
 
 
 def begin() -> None:
-    """There is a new default group."""
+    """Start Thinwire for a new default group."""
     try:
         startup = importlib.import_module(".startup", __package__)
     except Exception as error:  # this torch lacks what is imported

@@ -158,7 +158,7 @@ class _Backend:
             lambda table: table.reduce(tensor.data_ptr()), None, (tensor,), reduction), tensors)
 
     def shutdown(self) -> None:
-        """torch destroys the group."""
+        """End the backend: torch destroys its group."""
         _backends.pop(self._id, None)
         self._gloo.shutdown()
 
@@ -183,7 +183,7 @@ def _delegate(name: str) -> Callable[..., object]:
 
 @functools.cache
 def _class() -> typing.Any:
-    """The backend's class in this torch."""
+    """Make the class of backends from the base class that this torch has."""
     inside.check_backend()
     base, gloo = inside.backend_classes()
     ours = {"base": base, "gloo": gloo} | dict.fromkeys(inside.ALL_GATHER, _Backend._all_gather)
@@ -197,7 +197,7 @@ _backends: dict[str, typing.Any] = {}
 
 
 def create(options: typing.Any, _backend_options: object) -> object:
-    """torch makes a process group of the backend "thinwire"."""
+    """Make the backend of a new process group; torch calls this for the name "thinwire"."""
     backend = _backends[options.group_id] = _class()(options)
     return backend
 

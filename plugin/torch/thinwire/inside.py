@@ -51,7 +51,7 @@ _CLASSES: Attributes = {
         "AllGatherResult": ("all_gather_output", "all_gather_work"),
     },
 }
-# Used by backward.py: without it backward waits for each reduction.
+# What backward.py uses: without it backward waits for each reduction.
 _LATER: Attributes = {
     "_fsdp_param_group": {"FSDPParamGroup": ("comm_ctx", "_all_reduce_hook")},
     "_fsdp_param": {"FSDPParam": ("sharded_param", "offload_to_cpu")},
@@ -79,12 +79,12 @@ _FUNCTIONS = {
 }
 # {dotted name: the arguments it gets here; None if Python knows no signature of it}
 Names = dict[str, typing.Optional[tuple[str, ...]]]
-# Used by everything here.
+# What every use of Thinwire needs.
 _ALWAYS: Names = {
     "torch.distributed.distributed_c10d._get_default_store": (),
     "torch.distributed.ProcessGroup._get_backend": None,
 }
-# FSDP2 needs these, which are not part of it.
+# What FSDP2's hooks need outside of FSDP2.
 _BESIDE: Names = {
     "torch._C._current_graph_task_id": None,
 }
@@ -100,7 +100,7 @@ _MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
          "_adjust_lr": ("lr", "adjust_lr_fn", "param_shape")}
 
 
-# Whether it is there
+# Whether this torch has it all
 
 
 def module(name: str) -> Any:
@@ -141,14 +141,15 @@ def _function(owner: Any, path: str) -> Callable | None:
 
 
 def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool:
-    """Whether a function's first parameters are these."""
+    """Whether a function's first parameters have these names."""
     if function is None:
         return False
     return tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
 
 
 def _takes(function: Callable | None, parameters: tuple[str, ...] | None) -> bool:
-    """Whether a function can be called with just these. parameters None: Python knows no signature of it."""
+    """Whether a function can be called with just these arguments. parameters None: Python knows no signature
+    of it."""
     if function is None or parameters is None:
         return function is not None
     try:
@@ -207,19 +208,19 @@ def reduces_later() -> bool:
 
 
 def check() -> None:
-    """RuntimeError for a torch whose FSDP2 is not known here."""
+    """Raise RuntimeError for a torch whose FSDP2 is not known here."""
     if difference():
         raise RuntimeError("FSDP2 of torch %s is not known here: %s" % (torch.__version__, difference()))
 
 
 def check_base() -> None:
-    """RuntimeError for a torch with which nothing here can be used."""
+    """Raise RuntimeError for a torch with which nothing here can be used."""
     if base_difference():
         raise RuntimeError("torch %s is not known here: %s" % (torch.__version__, base_difference()))
 
 
 def check_backend() -> None:
-    """RuntimeError for a torch that differs, or whose backends cannot be written in Python."""
+    """Raise RuntimeError for a torch that differs, or whose backends cannot be written in Python."""
     check_base()
     from torch._C._distributed_c10d import Backend
 
@@ -232,7 +233,7 @@ def check_backend() -> None:
 
 @functools.cache
 def _muon() -> Any:
-    """The module of torch.optim.Muon; None if this torch has none such."""
+    """The module of torch.optim.Muon; None if this torch's Muon is not known here."""
     with contextlib.suppress(ImportError):
         found: Any = importlib.import_module("torch.optim._muon")
         if all(_begins_with(_function(found, name), parameters) for name, parameters in _MUON.items()):
@@ -240,11 +241,11 @@ def _muon() -> Any:
     return None
 
 
-# Something of torch's is replaced
+# Wrappers around torch's own functions
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
-    """Put make(original) in the place of a function, once; do nothing if there is none."""
+    """Replace a function of `owner` by make(original), once; do nothing if there is none."""
     original = getattr(owner, name, None)
     if original is not None and not hasattr(original, "_thinwire"):
         wrapped: Any = functools.wraps(original, updated=())(make(original))
@@ -254,15 +255,15 @@ def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
 
 
 def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> None:
-    """Wrap one of the functions above."""
+    """Wrap a function of FSDP2's, given as (module, name) like REDUCTIONS."""
     path, _, name_of_function = place[1].rpartition(".")
     owner = module(place[0])
     wrap(getattr(owner, path) if path else owner, name_of_function, make)
 
 
 def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
-    """Wrap the making of a group of parameters. Each time, since every call of patch() has rules of its
-    own."""
+    """Wrap the making of a group of parameters, again at each call: every call of patch() has its own
+    rules."""
     owner = module("_fsdp_param_group").FSDPParamGroup
     owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
 
@@ -286,7 +287,8 @@ _FSDP1_CALLERS = ("torch.distributed.fsdp._flat_param", "torch.distributed.fsdp.
 
 
 def replace_fsdp1_distributed(kind: type) -> None:
-    """The same in FSDP1's collectives, as far as this torch calls them there."""
+    """Put a module of this class in the place of torch.distributed in FSDP1's collectives, as far as this
+    torch calls them there."""
     for name in _FSDP1_CALLERS:
         with contextlib.suppress(ImportError):
             caller: Any = importlib.import_module(name)
@@ -295,7 +297,7 @@ def replace_fsdp1_distributed(kind: type) -> None:
 
 
 def wrap_muon(make: Callable[[Callable], Callable]) -> None:
-    """Wrap what torch.optim.Muon does in a step, if it is known here."""
+    """Wrap the function with which torch.optim.Muon makes a step, if this torch's Muon is known here."""
     if _muon() is not None:
         wrap(_muon(), "_single_tensor_muon", make)
 
@@ -311,7 +313,7 @@ def muon_rate(options: dict[str, Any], shape: torch.Size) -> float:
 
 # FSDP2's groups of parameters
 
-# The places of a group's collectives.
+# Names of the attributes that hold a group's collectives.
 COMMS = ("_all_gather_comm", "_reduce_scatter_comm")
 
 
@@ -328,7 +330,7 @@ def allocating_comms() -> tuple[type, type]:
 
 
 def comm_kinds() -> tuple[type, type]:
-    """The classes that all of them derive from."""
+    """The base classes of all FSDP2 collectives: (all-gather, reduce-scatter)."""
     api = module("_fsdp_api")
     return api.AllGather, api.ReduceScatter
 
@@ -376,7 +378,7 @@ def gathered_bytes(result: Any | None) -> int:
     return result.all_gather_output.nbytes if result is not None else 0
 
 
-# Its parameters
+# Parameters of a group
 
 size = operator.attrgetter("_orig_size")  # of the whole parameter, of which a rank has a shard
 shard_size = operator.attrgetter("padded_sharded_param_size")  # of a rank's shard, with padding
@@ -434,7 +436,7 @@ def set_local_shard(grad: torch.Tensor, shard: torch.Tensor) -> None:
     grad._local_tensor = shard
 
 
-# Its modules
+# Modules of FSDP2
 
 state_context = operator.attrgetter("_comm_ctx")  # the context() of a state's groups
 state_modules = operator.attrgetter("_modules")
@@ -479,14 +481,14 @@ def at_end_of_backward(action: Callable[[], None]) -> None:
 
 
 def future(value: object) -> torch.futures.Future:
-    """A future for such a value, which may be in GPU memory."""
+    """A future for values such as this one, which may be in GPU memory."""
     if isinstance(value, torch.Tensor) and value.is_cuda:
         return torch.futures.Future(devices=[value.device])
     return torch.futures.Future()
 
 
 def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of that class without memory of its own."""
+    """A tensor of the class `kind` without memory of its own, shaped as `like`."""
     return torch.Tensor._make_wrapper_subclass(
         kind, like.size(), like.stride(), like.storage_offset(), dtype=like.dtype, device=like.device)
 
@@ -501,7 +503,7 @@ def operator_name(function: Any) -> str:
 
 
 def map_only(kind: type, function: Callable, tree: object) -> object:
-    """Apply a function to what is of that class in tuples, lists and dictionaries."""
+    """Apply a function to all objects of the class `kind` in nested tuples, lists and dictionaries."""
     from torch.utils import _pytree
 
     return _pytree.tree_map_only(kind, function, tree)
@@ -513,13 +515,14 @@ def is_dispatched_twice() -> bool:
 
 
 def functional_operators(names: str) -> Iterator[object]:
-    """torch.distributed's collective operators of that name: what Python calls, and what graphs call."""
+    """Functional collective operators of that name: the one that Python calls, and the one that graphs
+    call."""
     packet = getattr(torch.ops._c10d_functional, names, None)
     return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
 
 
 def wrap_operator(op: object, make: Callable[[Callable], Callable]) -> None:
-    """Wrap an operator if this torch calls it as the known ones do."""
+    """Wrap an operator, if this torch calls operators by their _op as the known ones do."""
     with contextlib.suppress(AttributeError):
         wrap(op, "_op", make)
 

@@ -27,7 +27,8 @@ _use, _shapes, _steps = Use({}), shapes.Shapes(), itertools.count()
 
 
 def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
-    """The group of ranks that have its rows. None if it is not sharded by rows, or lies on one rank alone."""
+    """The group of ranks that have the matrix's rows. None if it is not sharded by rows, or lies on one rank
+    alone."""
     if not isinstance(matrix, DTensor) or matrix.placements[-1] != Shard(0):
         return None
     if not all(isinstance(one, Replicate) for one in matrix.placements[:-1]):
@@ -73,8 +74,8 @@ def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
 
 def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], group: dist.ProcessGroup,
                 compute: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-    """Returns this rank's rows of what the matrices' owners have computed. updates: this rank's rows of
-    each."""
+    """Returns this rank's rows of the results that the matrices' owners compute. updates: this rank's rows
+    of each."""
     world, rank = group.size(), group.rank()
     owners = _owners(matrices, world)
     chunks = [-(-one.size(0) // world) for one in matrices]
@@ -100,7 +101,7 @@ def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], g
 
 def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typing.Any],
           momenta: list[typing.Any], options: dict[str, typing.Any]) -> None:
-    """What torch does with each matrix, with this rank's rows of all of them."""
+    """Do torch's Muon step for these matrices, of each of which this rank has some rows."""
     kept, momentum, updates = 1 - float(options["lr"]) * options["weight_decay"], options["momentum"], []
     for grad, buffer in zip([one.to_local() for one in grads], [one.to_local() for one in momenta]):
         buffer.lerp_(grad, 1 - momentum)
@@ -112,9 +113,9 @@ def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typi
 
 
 def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., typing.Any]:
-    """Returns `compute`, a function of a whole matrix such as the iteration of a Muon that is not torch's,
-    for matrices that FSDP2 has sharded by rows, too: one rank computes, the others wait. dtype: what it
-    rounds a matrix to, and its result's."""
+    """Make `compute`, a function of a whole matrix such as another Muon's iteration, work for matrices that
+    FSDP2 has sharded by rows: one rank computes, the others wait. dtype: the type to which it rounds a
+    matrix, and of its result."""
 
     @functools.wraps(compute)
     def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
@@ -130,7 +131,7 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """Step so from now on, in a torch whose Muon is known here."""
+    """Replace torch.optim.Muon's step by _step() from now on, if this torch's Muon is known here."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):

@@ -48,7 +48,7 @@ class Rules:
         return self._found[name]
 
     def codec(self, name: str, usual: capi.Codec | None) -> capi.Codec | None:
-        """The codec of the parameter of that name; `usual` if no pattern matches."""
+        """The codec of the parameter `name`; `usual` if no pattern matches."""
         rule = self._rule(name) if self.rules else None
         return usual if rule is None else rule.codec
 

@@ -132,7 +132,7 @@ def _options() -> Iterator[Options]:
 
 
 def _exact_changes(text: str) -> capi.Codec | None:
-    """Parse an exception from changes that are rounded: it can only be `delta`."""
+    """Parse an exception from rounded changes: it can only be `delta`."""
     if text != DELTA:
         raise ValueError("%r: an exception from delta4 or delta2 is delta, from delta there is none" % text)
     return capi.parse_codec(LOSSLESS)
@@ -160,8 +160,8 @@ def _with_weights(rules: Policy, text: str) -> Policy:
 
 
 def _gradients(text: str) -> capi.Codec | None:
-    """Parse a codec of gradients: a codec of the library's. One that rounds blocks scales columns unless it
-    says columns=no."""
+    """Parse any codec for gradients. One that rounds blocks scales columns unless its text says
+    columns=no."""
     name, colon, rest_of_text = text.partition(":")
     options = rest_of_text.split(",") if colon else []
     rest = [one for one in options if one not in ("columns", "columns=no")]

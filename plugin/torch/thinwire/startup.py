@@ -16,8 +16,8 @@ PATCHES = {"TW_FSDP": ".fsdp.hooks", "TW_DDP": ".ddp"}
 
 @functools.cache
 def _prepare() -> None:
-    """Once in a process: check the variables, and patch what they switch on. Modules are loaded here, so that
-    the other ranks hear of one that cannot be."""
+    """Check the variables, and patch what they switch on, once in a process. Modules are loaded here, so
+    that the other ranks hear of one that cannot be loaded."""
     policy.check_environment()
     policy.from_environment()
     for variable, module in PATCHES.items():
@@ -27,7 +27,7 @@ def _prepare() -> None:
 
 
 def begin() -> None:
-    """There is a new default group: say to its ranks whether this one can use Thinwire."""
+    """Tell the ranks of a new default group whether this one can use Thinwire."""
     set_up_logging()
     try:
         lacks = agreement.speak(_prepare)

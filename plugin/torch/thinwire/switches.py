@@ -25,7 +25,7 @@ def requiring() -> str:
 
 
 def set_up_logging() -> None:
-    """Log lines go to stderr from level info on, unless the program has set up logging itself."""
+    """Send log lines to stderr from level info on, unless the program has set up logging itself."""
     if not logging.root.handlers and not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("thinwire: %(message)s"))

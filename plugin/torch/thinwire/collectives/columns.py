@@ -33,7 +33,7 @@ LIMIT, FP16_LIMIT = 60, 12
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """A parameter's part of a rank's run, in elements."""
+    """A parameter's part of what one rank sends (its run), in elements."""
 
     offset: int
     n_elems: int

@@ -48,7 +48,7 @@ class Cuda:
         (target if target.is_cuda else source).record_stream(stream)
 
     def check(self, stream: torch.cuda.Stream) -> None:
-        """torch's exception if the GPU has failed."""
+        """Raise torch's exception if the GPU has failed."""
         stream.query()
 
     def write(self, count: torch.Tensor, value: int, stream: torch.cuda.Stream) -> bool:
@@ -121,7 +121,7 @@ class Staged(Waitable):
         self._posted.set()
 
     def finish(self) -> None:
-        """When the result is there, let it be copied to the GPU; after a failure, too, as the GPU may be
+        """Let the result be copied to the GPU when it is there; after a failure, too, as the GPU may be
         waiting."""
         with self._failing():
             if self._request is not None:
@@ -140,7 +140,7 @@ class Staged(Waitable):
             self._error = self._error or error
 
     def is_coded(self) -> bool:
-        """Wait until it is posted. Returns whether any of it is encoded."""
+        """Wait until the operation is posted. Returns whether any part of it is encoded."""
         self._posted.wait()
         return self._request is None or self._request.coded  # if there is no request, wait() says why
 

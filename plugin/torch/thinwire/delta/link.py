@@ -114,7 +114,7 @@ class Link:
         return room
 
     def close(self) -> None:
-        """Whoever waits for it in another thread stops waiting."""
+        """Close the connection. Other threads that wait for it stop waiting."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -134,14 +134,15 @@ def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
 
 def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0,
             sealed: bool | None = None) -> Link:
-    """As accept(). ConnectionError for an end that does not prove the secret."""
+    """Connect to accept(), whose arguments these are. ConnectionError for an end that does not prove the
+    secret."""
     link = Link(socket.create_connection(address, timeout_sec), timeout_sec)
     link.meet(secret, True, sealed)
     return link
 
 
 def serve(link: Link, since: Since) -> Sequence[bytes]:
-    """Send what the other end's fetch() lacks. Returns it."""
+    """Send the messages that the other end's fetch() lacks. Returns them."""
     have = json.loads(link.receive(1 << 10))
     messages = since(have and Version(*have))
     link.send(json.dumps(len(messages)).encode())
@@ -157,7 +158,8 @@ def fetch(link: Link, have: Version | None) -> list[bytes]:
 
 
 def follow(link: Link, subscriber: Subscriber) -> list[bytes]:
-    """fetch() what it lacks, and apply it. After a DeltaError it lacks all."""
+    """Fetch and apply the messages that the subscriber lacks. After a DeltaError its version is None: it
+    lacks all."""
     messages = fetch(link, subscriber.version)
     try:
         for one in messages:

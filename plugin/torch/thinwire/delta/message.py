@@ -71,7 +71,7 @@ class Head:
         return all(self.bases.get(name, name) is None for name in self.specs)
 
     def check_old(self, specs: dict[str, Spec]) -> None:
-        """DeltaError if an old tensor is missing, or has another shape or type."""
+        """Raise DeltaError if an old tensor is missing, or has another shape or type."""
         for name, spec in self.specs.items():
             base = self.bases.get(name, name)
             if base is not None and specs.get(base) != spec:
@@ -120,7 +120,7 @@ def read_head(take: Callable[[int], bytes]) -> Head:
 
 
 def _versions(found: typing.Any) -> Versions | None:
-    """Read them from a head. ValueError or TypeError for what no encoder writes."""
+    """Read the two versions from a head. ValueError or TypeError for what no encoder writes."""
     if found is None:
         return None
     (old, new) = (one and Version(int(one[0]), str(one[1])) for one in found)
@@ -245,7 +245,7 @@ def received(data: bytes) -> Received:
 
 
 def expect_end(take: Callable[[int], bytes]) -> None:
-    """DeltaError if bytes are left."""
+    """Raise DeltaError if bytes of the message are left."""
     try:
         take(1)
     except DeltaError:

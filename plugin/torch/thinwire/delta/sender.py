@@ -25,7 +25,7 @@ READ = {"verl": "0.9.1", "vllm": "0.33.0"}
 
 
 def check_read(package: str) -> None:
-    """ImportError for a version of an imported package whose interface was not read."""
+    """Raise ImportError for a version of an imported package whose interface was not read."""
     found = getattr(sys.modules[package], "__version__", "of no number")
     if found.split("+")[0] != READ[package]:
         raise ImportError("thinwire.delta knows the interface of %s %s; here is %s, whose was not read" % (
@@ -33,7 +33,7 @@ def check_read(package: str) -> None:
 
 
 def register_in_vllm() -> None:
-    """vLLM calls it in each of its processes, by the wheel's entry point."""
+    """Register the engine; vLLM calls this in each of its processes, by the wheel's entry point."""
     try:
         from vllm.distributed import weight_transfer
         from vllm.distributed.weight_transfer import factory
@@ -119,7 +119,7 @@ class Sender:
 
 
 class Transfer:
-    """What TRL asks of `weight_transfer`, over its client of a vLLM server."""
+    """What TRL asks of `weight_transfer`, built on TRL's client of a vLLM server."""
 
     def __init__(self, client: typing.Any, host: str, keep: int = 4, timeout_sec: float = 600.0):
         self._client, self._arguments = client, (host, keep, timeout_sec)

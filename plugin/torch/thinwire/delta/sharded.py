@@ -139,7 +139,7 @@ def _size(box: Box) -> int:
 
 
 def _within(tensor: torch.Tensor, whole: Box, box: Box) -> torch.Tensor:
-    """Of a tensor, which is the part `whole`, the part `box`."""
+    """Returns the part `box` of a whole tensor, given `tensor`, which is its part `whole`."""
     return tensor[tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, whole))]
 
 
@@ -160,7 +160,8 @@ class ShardsSubscriber:
 
     @property
     def versions(self) -> list[Version | None]:
-        """What this has of each rank that trains, for its Publisher.since(); [] before the first messages."""
+        """The versions that this has of each training rank's weights, for its Publisher.since(); [] before
+        the first messages."""
         return [one.version for one in self._ranks]
 
     def apply(self, messages: Sequence[bytes]) -> None:
@@ -195,7 +196,8 @@ class ShardsSubscriber:
             raise
 
     def _lay_out(self, heads: list[Head]) -> tuple[list[Subscriber], list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Returns who follows each rank, and what is to be copied when all have."""
+        """Returns the subscriber of each rank's shards, and what is to be copied when all of them have
+        applied their messages."""
         parts: dict[str, list[Box]] = defaultdict(list)
         ranks, copies = [], []
         for rank, head in enumerate(heads):
@@ -225,7 +227,7 @@ class ShardsSubscriber:
         return ranks, copies
 
     def _check_all(self, name: str, parts: list[Box]) -> None:
-        """DeltaError unless these are all of a tensor, each element once."""
+        """Raise DeltaError unless these parts make up a tensor, each element once."""
         twice = any(_common(one, other) for i, one in enumerate(parts) for other in parts[:i])
         if twice or sum(map(_size, parts)) != math.prod(self._shapes[name]):
             raise DeltaError("%s: the ranks' shards are not the whole of it, each element once" % name)

@@ -54,7 +54,7 @@ class Spec:
 
     @property
     def n_elems(self) -> int:
-        """Of the memory: pairs of 4-bit numbers are one."""
+        """How many elements lie in memory, where a pair of 4-bit numbers is one."""
         return math.prod(self.shape) // PACKED.get(self.dtype, 1)
 
     @property

@@ -52,7 +52,8 @@ class Store:
         return sorted(n for n, is_all in both if not is_all), sorted(n for n, is_all in both if is_all)
 
     def _write(self, path: str, data: bytes) -> None:
-        """In a store of folders a file gets its name when it is complete; in others it is seen only then."""
+        """Write a file. In a store of folders it gets its name when it is complete; in others it is seen
+        only then."""
         with _named(path):
             if self._bucket:
                 self._files.pipe_file(path, data)
@@ -104,7 +105,7 @@ class Store:
         return [data for _, data in self._since(have)]
 
     def follow(self, subscriber: Subscriber) -> int:
-        """Have it apply what it lacks, one message after the other. Returns how many."""
+        """Let the subscriber apply the messages that it lacks, one after the other. Returns how many."""
         n = 0
         for path, data in self._since(subscriber.version):
             try:
@@ -123,7 +124,7 @@ def _end(first: int, changes: list[int]) -> int:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Whatever a store raises becomes an OSError that names what it is about."""
+    """Turn whatever a store raises into an OSError that names the path."""
     try:
         yield
     except Exception as error:

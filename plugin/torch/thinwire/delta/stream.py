@@ -80,7 +80,7 @@ class Subscriber:
         return self.ready(message.received(data))()
 
     def ready(self, received: message.Received) -> Callable[[], bool]:
-        """All of apply() but the writing. Returns what writes."""
+        """Do all of apply() but the writing. Returns the function that writes."""
         versions = received.head.versions
         if versions is None:
             raise DeltaError("the message names no versions: it is not a stream's")

@@ -43,13 +43,14 @@ def on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _spec(dtype: str, shape: Sequence[int]) -> Spec:
-    """safetensors counts numbers where torch counts pairs: in the last dimension, which holds them."""
+    """Make a Spec. torch counts pairs of 4-bit numbers, safetensors numbers: twice as many in the last
+    dimension."""
     packed = PACKED.get(dtype, 1)
     return Spec(dtype, tuple(shape) if packed == 1 else (*shape[:-1], packed * shape[-1]))
 
 
 def _shape(spec: Spec) -> tuple[int, ...]:
-    """The inverse: torch's shape."""
+    """Returns torch's shape of a Spec."""
     packed = PACKED.get(spec.dtype, 1)
     return spec.shape if packed == 1 else (*spec.shape[:-1], spec.shape[-1] // packed)
 
@@ -68,13 +69,13 @@ def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch
 
 
 def check_of(weights: Mapping[str, torch.Tensor]) -> str:
-    """Checksum of all of them, 16 hexadecimal digits."""
+    """Checksum of all the weights, as 16 hexadecimal digits."""
     source = _source(weights)[0]
     return message.check_of(source.specs, {name: message.whole(source, name) for name in source.specs})
 
 
 def type_of(tensor: torch.Tensor) -> str:
-    """The name of its type in messages, or torch's where there is none."""
+    """The name of a tensor's type in messages, or torch's where there is none."""
     return _dtypes().get(tensor.dtype, str(tensor.dtype))
 
 
@@ -127,7 +128,7 @@ class _Arriving:
             yield name, name if self._old.get(name) == spec else None, spec
 
     def of(self, chunk: chunks.Chunk) -> Source:
-        """Where the chunk's tensors are. Each chunk must be asked for once."""
+        """The places of the chunk's tensors. Ask for each chunk once."""
         found = {run.name: self._held[run.name] for run in chunk}
         for run in chunk:
             if run.first + run.n == run.spec.n_elems:
@@ -164,7 +165,7 @@ def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place
 
 def checked(old: torch.Tensor | Mapping[str, torch.Tensor], received: message.Received,
             in_place: bool = False, threads: int | None = None) -> Callable[[], typing.Any]:
-    """All of decode() but the writing. Returns what writes, and then returns the new weights."""
+    """Do all of decode() but the writing. Returns the function that writes, and returns the new weights."""
     given = _named(old)
     (before, hosts), head = _source(given), received.head
     head.check_old(before.specs)

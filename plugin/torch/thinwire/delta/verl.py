@@ -32,7 +32,7 @@ _PerWorker = dict[str, list[typing.Any]]  # arguments of init_process_group()
 
 
 class Place(typing.NamedTuple):
-    """Where a worker can be reached, and what proves that one may."""
+    """Where a worker can be reached, and the secret that lets others connect to it."""
 
     host: str
     port: int
@@ -90,7 +90,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
             self._topology = topology
 
     def finalize(self) -> None:
-        """The connections stay for the next time."""
+        """Keep the connections for the next time."""
 
     def _close(self) -> None:
         for one in [*self._links, self._source]:
@@ -100,7 +100,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
 
     @contextlib.contextmanager
     def _transfer(self) -> Iterator[None]:
-        """Whatever fails inside ends the connections."""
+        """End the connections if anything fails inside."""
         try:
             yield
         except BaseException:

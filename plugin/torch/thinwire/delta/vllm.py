@@ -35,7 +35,7 @@ check_read("vllm")
 
 @dataclasses.dataclass
 class InitInfo(WeightTransferInitInfo):
-    """Where the trainer is, as Sender says it."""
+    """Where the trainer is: what Sender says of itself."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclasses.dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """Nothing: messages say what they are."""
+    """Empty: messages say themselves what they are."""
 
 
 class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
@@ -65,7 +65,7 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._link = connect((init_info.host, init_info.port), init_info.secret, init_info.timeout_sec)
 
     def start_weight_update(self) -> None:
-        """The model stays as it is until all has come."""
+        """Do nothing yet: the model stays as it is until all messages have come."""
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self._link is None:
@@ -78,7 +78,7 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         finalize_layerwise_reload(self.model, self.model_config)
 
     def finish_weight_update(self) -> None:
-        """receive_weights() has done all."""
+        """Do nothing more: receive_weights() has loaded the weights already."""
 
     def shutdown(self) -> None:
         if self._link is not None:
@@ -117,7 +117,7 @@ class ThinwireTrainerWeightTransferEngine(TrainerWeightTransferEngine[TrainerIni
         return engine
 
     def send_weights(self) -> None:
-        """On all ranks, as gathering is collective, whatever fails."""
+        """Send the weights, on all ranks even if one fails: gathering them is collective."""
         weights = self.source.iter_full()
         try:
             if self._sender is not None:

@@ -99,7 +99,7 @@ def may_fall_back(why: str) -> str:
 
 
 class Life:
-    """What this rank has said in one world of ranks, and the verdicts that it knows."""
+    """What this rank has told the other ranks of a world, and the verdicts that it knows."""
 
     def __init__(self, world: World, falls_back: bool = True):
         """falls_back: where Thinwire is not used, torch's own collectives are; else that is an error with the
@@ -148,7 +148,7 @@ class Life:
         self._store.compare_set(self._verdict_key(members), "", verdict)
 
     def _settle(self, members: tuple[int, ...], waited_sec: float, what: str) -> None:
-        """The time is over: judge now, if there is no verdict yet."""
+        """Judge now, if there is no verdict yet: the time is over."""
         if not self._store.check([self._verdict_key(members)]):
             self._judge(members, "within %.0f s (%s)" % (waited_sec, what))
 
@@ -209,7 +209,7 @@ class Life:
         may_fall_back(why)
 
     def _part(self, why: str) -> None:
-        """Rank 0 may hold the store and is about to end: let the others read the verdict first."""
+        """Let the others read the verdict before this rank ends: rank 0 may hold the store."""
         self._store.add("heard", 1)
         if why and self.rank == 0:
             poll(lambda: self._store.add("heard", 0) >= self._store.add("spoken", 0), PART_SEC)
@@ -221,7 +221,7 @@ class Life:
 
 
 class _Lives:
-    """The Life of torch's default group, one after another. That of a group that has gone is forgotten with
+    """The Life of torch's default group, which may be destroyed and made again. An old one is forgotten with
     its store: the next store may want its port."""
 
     def __init__(self) -> None:

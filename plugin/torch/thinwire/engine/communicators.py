@@ -42,7 +42,7 @@ class Waitable:
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Wait until it has ended. Raises an exception if it has failed."""
+        """Wait until the operation has ended. Raises an exception if it has failed."""
         raise NotImplementedError
 
     def exception(self) -> BaseException | None:
@@ -95,7 +95,7 @@ class Request(UnderWay):
         self._elapsed, self.span, self.coded = elapsed, spans.begun(what), False
 
     def note_plan(self) -> None:
-        """Learn how it is coded, before anybody can wait for it and so end it."""
+        """Learn how the operation is coded, before anybody can wait for it and so end it."""
         plan = capi.Plan()
         capi.lib().tw_coll_request_plan(self._pointer, C.byref(plan))
         self.coded = bool(plan.quantized)
@@ -116,7 +116,7 @@ class Request(UnderWay):
             self._error = error
 
     def enqueued(self) -> None:
-        """Note that it is on a CUDA stream, whose order does the rest: nobody waits for it."""
+        """Note that the operation is on a CUDA stream, whose order does the rest: nobody waits for it."""
         self._end(capi.OK)
 
     def take_elapsed(self) -> float:
@@ -255,12 +255,12 @@ class Engine:
         return self._ranks[failed] if 0 <= failed < len(self._ranks) else -1
 
     def check(self, status: int, what: str) -> None:
-        """ThinwireError, with the rank to blame, if the status is a failure."""
+        """Raise ThinwireError, with the rank to blame, if the status is a failure."""
         if status < 0:
             capi.check(status, what, self._failed_rank())
 
     def check_usable(self) -> None:
-        """RuntimeError in a forked child, which has neither the threads nor the connections, and after
+        """Raise RuntimeError in a forked child, which has neither the threads nor the connections, and after
         close()."""
         if os.getpid() != self.pid:
             raise RuntimeError("thinwire: a forked process cannot use its parent's communicators")
@@ -425,7 +425,7 @@ def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[s
 
 
 class Use:
-    """One user's (a model's, a backend's) use of Thinwire in process groups: on all ranks of a group or on
+    """The use of Thinwire in process groups by one user (a model, a backend): on all ranks of a group or on
     none."""
 
     def __init__(self, settings: dict[str, str]):
@@ -444,7 +444,8 @@ class Use:
 
     def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
                         nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:
-        """The same for ranks that may have no process group of torch's yet, under a name of its own."""
+        """Returns a communicator under a name of its own, for ranks that may have no process group of
+        torch's yet."""
         members = tuple(sorted(ranks))
         if agreement.refused(members, timeout_sec):
             return None

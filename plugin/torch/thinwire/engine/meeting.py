@@ -57,7 +57,7 @@ class World:
     launched: bool = True  # the launcher has started just these: its variables hold for them
 
     def under(self, prefix: str) -> World:
-        """The same ranks, in another part of the store."""
+        """Returns a World of the same ranks that uses another part of the store."""
         return dataclasses.replace(self, store=dist.PrefixStore(prefix, self.store))
 
 
@@ -68,7 +68,8 @@ def default_world() -> World:
 
 
 class _FixedPort:
-    """TW_RENDEZVOUS_PORT, which one meeting at a time can have. Others of this process listen on any port."""
+    """Lends TW_RENDEZVOUS_PORT, which one meeting at a time can have. Others of this process listen on any
+    port."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,7 +119,7 @@ class Meeting:
                 "nothing came from %s within %.0f s" % (ranks_text(missing), self._timeout_sec))
 
     def _invite(self, fixed_port: int) -> tuple[str, int, str, int]:
-        """The first rank's part: it returns (address, port, secret, listener)."""
+        """Do the first rank's part: listen. Returns (address, port, secret, listener)."""
         others = list(range(1, len(self._ranks)))
         self._await(others)
         keys = [str(place) for place in others]
@@ -139,7 +140,8 @@ class Meeting:
         return address, port.value, secret, listener
 
     def _come(self) -> tuple[str, int, str, int]:
-        """The other ranks' part: it returns the same, as the first rank has told it."""
+        """Do the other ranks' part: read what the first rank has told. Returns (address, port, secret,
+        -1)."""
         self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
         told = json.loads(self._store.get("0"))

@@ -60,7 +60,7 @@ def end_gloo() -> None:
         found |= _epoll_sets()
         time.sleep(GLOOS_MSEC / 2000)
     for descriptor in {one for epoll in found for one in _sockets(epoll)}:
-        # What has no peer is not a connection.
+        # A socket without a peer is not a connection.
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
             connection.getpeername()
             connection.shutdown(socket.SHUT_RDWR)
@@ -74,7 +74,8 @@ def abort_groups() -> None:
 
 
 def _waits_in() -> types.FrameType | None:
-    """The frame of torch.distributed or autograd in which the main thread is, if it is in one."""
+    """The frame of torch.distributed or autograd in which the main thread waits; None if it waits in
+    neither."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.endswith(CALLING_FILES):
         frame = frame.f_back
@@ -111,8 +112,8 @@ def _free(frame: types.FrameType, failure: capi.ThinwireError) -> None:
 
 
 def watch(failure: capi.ThinwireError, stop: threading.Event) -> None:
-    """A rank has failed: free the main thread whenever it hangs in torch. If that does not help, end the
-    process, as NCCL's watchdog does."""
+    """Free the main thread whenever it hangs in torch, after a rank has failed. If that does not help, end
+    the process, as NCCL's watchdog does."""
     place, since = None, time.monotonic()
     while not stop.wait(WATCH_SEC):
         here, now = _waits_in(), time.monotonic()

@@ -22,7 +22,7 @@ from ..engine.communicators import Waitable
 # Reductions of a tree of FSDP2 modules that may still run when the next one is posted. Each holds the whole
 # gradients of a group.
 UNDER_WAY = 1
-# Operators that read nothing.
+# Operators that read no elements.
 _VIEWS = frozenset("aten::" + name for name in ("as_strided", "view", "slice", "alias", "detach"))
 _CAST = "aten::_to_copy"
 
@@ -146,8 +146,8 @@ def make_room(group: object) -> None:
 
 
 def end_with(group: object, request: Waitable, kind: str) -> None:
-    """Let the backward pass end when a reduction has, or wait now if there is none. Its exception is raised
-    there."""
+    """Let the backward pass end when the reduction has ended, or wait now if no pass runs. The reduction's
+    exception is raised there."""
     result = Result()
     result.comes_of(request, kind)
     if inside.backward_pass() == -1:
@@ -175,7 +175,7 @@ class Call:
         return Pending(buffer, self._result) if self._n_allocated == 2 else buffer
 
     def _put_back(self) -> list[torch.Tensor | None]:
-        """Restore the gradients from before. Returns those that FSDP2 has made since."""
+        """Restore the gradients from before the call. Returns those that FSDP2 has made since."""
         made = [inside.shard(one).grad for one in self._params]
         for param, grad in zip(self._params, self._before):
             if grad is not None:
@@ -183,7 +183,7 @@ class Call:
         return made
 
     def fail(self) -> None:
-        """Put the gradients back: foreach_reduce has raised."""
+        """Put the old gradients back, when foreach_reduce has raised."""
         self._put_back()
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:

@@ -35,7 +35,7 @@ class Buffers:
             return made
 
     def _keep(self, made: torch.UntypedStorage) -> None:
-        """Keep this one, too. Buffers that nobody uses are dropped for it, the oldest first."""
+        """Keep this buffer, too. Buffers that nobody uses are dropped for it, the oldest first."""
         kept = [*self._kept, made]
         while len(kept) > KEPT or sum(one.nbytes() for one in kept) > KEPT_BYTES:
             unused = next((one for one in kept if not inside.is_in_use(one)), made)

@@ -187,7 +187,8 @@ def _kept_bytes(ranks: Communicator) -> int:
 
 
 def _kept_bytes_each(param: object) -> int:
-    """Bytes of host memory for an element. A tensor's own class mostly gathers fp8, which has no state."""
+    """Bytes of host memory for an element. A tensor whose class decides what is gathered mostly gathers fp8,
+    which needs no state."""
     if inside.gathers_own(param):
         return 1
     return inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES

@@ -39,7 +39,7 @@ class _Distributed(types.ModuleType):
 
 
 def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object | None:
-    """The argument of that class, whose place differs between versions of torch."""
+    """Returns the argument that is of that class: its place differs between versions of torch."""
     return next((one for one in (*args, *kwargs.values()) if isinstance(one, kind)), None)
 
 

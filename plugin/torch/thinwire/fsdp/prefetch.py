@@ -22,10 +22,10 @@ class Forward:
         self._off = False
 
     def used(self, group: object) -> None:
-        """A group's parameters are gathered: ask for those of the next group."""
+        """Ask for the next group's parameters, now that this group's are gathered."""
         if group in self._ahead:
             self._ahead.remove(group)
-        # In backward, modules that compute again have an order of their own.
+        # Modules under activation checkpointing run forward again in backward, in another order.
         if self._off or inside.backward_pass() != -1:
             return
         self._now.append(group)
@@ -41,13 +41,13 @@ class Forward:
                 self._ahead.append(group)
 
     def give_up(self) -> None:
-        """The pass has failed: drop what it asked for, which would be old at the next use."""
+        """Drop the gathers that a pass asked for, when it has failed: they would be old at the next use."""
         self._drop()
         self._now, self._place = [], 0
 
     def end(self) -> None:
-        """The pass has ended: drop what was asked for in vain, as weights may change before it is used, and
-        ask for nothing again."""
+        """End a pass: drop gathers that nobody used, as weights may change before the next use, and ask for
+        nothing again."""
         self._off = self._off or bool(self._ahead)
         self._drop()
         self._before, self._now, self._place = self._now or self._before, [], 0
@@ -115,7 +115,7 @@ def watch_state(state: typing.Any) -> None:
 
     for module in inside.state_modules(state):
         # The first hook runs after each pass, even a failed one, but not after KeyboardInterrupt: hence the
-        # second.
+        # second one.
         module.register_forward_hook(failed, always_call=True)
         module.register_forward_pre_hook(failed, prepend=True)
 

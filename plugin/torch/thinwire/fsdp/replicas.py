@@ -44,7 +44,7 @@ class Part:
     unquantized: str = ""  # why its changes are not rounded, or ""
 
     def why_plain(self, rounds: bool) -> str:
-        """Why some of it is not coded as other parts are. rounds: changes are rounded."""
+        """Why some of the part is not coded as other parts are. rounds: changes are rounded."""
         return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
@@ -96,7 +96,7 @@ class Unit:
         self._free.atexit = False
 
     def ended(self, gather: Gather) -> None:
-        """A gather has ended."""
+        """Note that a gather has ended."""
         if self._last is gather:
             self._last = None
 

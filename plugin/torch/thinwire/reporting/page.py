@@ -39,7 +39,7 @@ Known = dict[str, typing.Any]  # what a rank tells rank 0
 
 
 class _Kept:
-    """What is remembered from the first use on."""
+    """What is remembered of the job from the first use of Thinwire on."""
 
     def __init__(self) -> None:
         self.begin, self.world = time.monotonic(), meeting.default_world().under("thinwire/report/")
@@ -185,7 +185,8 @@ def _page(tallies: Tallies, parts: dict[int, Known], words: str) -> str:
 
 
 def write(tallies: Tallies, words: str) -> None:
-    """At the end, on all ranks: tell rank 0, which writes the page. words: its report. Errors are logged."""
+    """Write the page at the program's end: every rank tells rank 0, which writes. words: the rank's report.
+    Errors are logged."""
     path = os.environ.get(VARIABLE, "")
     keep()
     if not path or not _kept:

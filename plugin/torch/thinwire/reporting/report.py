@@ -52,7 +52,7 @@ class Report(dict[str, Tally]):
 
 
 def _spare(tallies: dict[str, Tally], spared: int) -> None:
-    """Lossless messages of all kinds together were shorter by so much: take from each kind its part."""
+    """Subtract the bytes that lossless messages of all kinds saved together, from each kind its share."""
     bound = sum(one.bound_bytes for one in tallies.values())
     for one in (one for one in tallies.values() if one.bound_bytes):
         share = spared * one.bound_bytes // bound
@@ -84,13 +84,14 @@ def _log() -> None:
 
 @functools.cache
 def log_at_exit() -> None:
-    """Once in a process: the report is logged when the program ends, while the ranks are still connected, as
-    communicators.py has registered their end before."""
+    """Log the report when the program ends, while the ranks are still connected: communicators.py has
+    registered their end before. Runs once in a process."""
     page.keep()
     atexit.register(_log)
 
 
 def asked() -> None:
-    """The program or its environment has asked for Thinwire: the report says so even if nothing was sent."""
+    """Note that the program or its environment has asked for Thinwire: the report says so even if nothing
+    was sent."""
     book.asked = True
     log_at_exit()

@@ -113,21 +113,21 @@ def is_left_alone(model: DistributedDataParallel) -> bool:
 
 
 def leave_alone(model: DistributedDataParallel, why: str) -> None:
-    """Remember for the report why a model has not our hook."""
+    """Remember for the report why a model does not have Thinwire's hook."""
     if model in _seen:
         _seen[model].why = why
 
 
 def may_give_way(model: DistributedDataParallel, ours: object) -> None:
-    """Our hook may call the program's own later (ours.theirs): torch takes one hook for each model, and the
-    program does not know of ours."""
+    """Note that Thinwire's hook, `ours`, may later call the program's own (ours.theirs): torch takes one
+    hook for each model, and the program does not know of ours."""
     if model in _seen:
         _seen[model].ours = ours
 
 
 def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) -> bool:
-    """Let our hook call this one from now on. Returns False if the model has none of ours: torch takes or
-    refuses the new one."""
+    """Let Thinwire's hook call this one from now on. Returns False if the model has no Thinwire hook: torch
+    then takes or refuses the new one."""
     seen = _seen.get(model)
     if seen is None or seen.ours is None:
         return False
@@ -138,7 +138,7 @@ def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) ->
 
 
 def _built_in(kind: dist.BuiltinCommHookType) -> Callable:
-    """The Python form of one of torch's C++ hooks."""
+    """The Python function that does the same as one of torch's C++ hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     is_fp16 = kind == dist.BuiltinCommHookType.FP16_COMPRESS

@@ -49,19 +49,19 @@ def shown(name: str) -> contextlib.AbstractContextManager[object]:
 
 
 def begun(name: str) -> Span:
-    """An operation is posted."""
+    """Note that an operation is posted."""
     return Span(name, time.perf_counter())
 
 
 def ended(span: Span, elapsed_sec: float) -> None:
-    """An operation has ended elapsed_sec after its post; 0 if that has been said before."""
+    """Note that an operation has ended elapsed_sec after its post; 0: this was noted before."""
     if elapsed_sec:
         span.end = span.begin + elapsed_sec
         kept.append(span)
 
 
 def waited(span: Span, begin: float) -> None:
-    """This thread has waited for an operation, from `begin` until now."""
+    """Note that this thread has waited for an operation, from `begin` until now."""
     thread = threading.get_native_id(), threading.current_thread().name
     kept.append(Span("wait for " + span.name, begin, time.perf_counter(), thread, span))
 

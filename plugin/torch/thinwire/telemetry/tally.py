@@ -203,14 +203,14 @@ book = _Book()
 
 
 def say(text: str) -> None:
-    """Log it, in lines that are wrapped."""
+    """Log a text, wrapped into lines."""
     set_up_logging()
     for line in wrapped(text):
         log.info("%s", line)
 
 
 def announce(text: str) -> None:
-    """Rank 0 logs a text the first time."""
+    """Log a text on rank 0, the first time."""
     if text not in book.said:
         book.said.add(text)
         if book.is_first():
@@ -218,7 +218,7 @@ def announce(text: str) -> None:
 
 
 def warn(text: str, once: str = "") -> None:
-    """Rank 0 warns once. once: the subject, if the text differs from time to time."""
+    """Warn on rank 0, once. once: the subject, if the text differs from time to time."""
     if (once or text) not in book.said:
         book.said.add(once or text)
         if book.is_first():

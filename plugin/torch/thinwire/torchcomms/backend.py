@@ -151,7 +151,7 @@ class Backend(api.TorchCommBackend):
     # torchcomms cannot call these in a backend in Python: register() puts them in the place of its own.
 
     def set_hints(self, hints: dict[str, str]) -> None:
-        """Call it on all ranks, between the same calls."""
+        """Set the communicator's hints. Call it on all ranks, between the same calls."""
         self._live.codec = capi.parse_codec(codec_of(hints))
         self._hints = dict(hints)  # split() takes them over
 
@@ -177,7 +177,7 @@ class Backend(api.TorchCommBackend):
     @staticmethod
     def _ends(work: comm.Work, async_op: bool) -> comm.Work | None:
         """Returns the work if the caller wants it. C++, which calls for process groups, gets none: it may
-        drop it without the interpreter's lock."""
+        drop a work without the interpreter's lock."""
         if async_op and _asked.call is not None:
             return work
         work.wait()

@@ -36,7 +36,7 @@ _SUMS = {"SUM": capi.SUM, "AVG": capi.MEAN}  # those that Thinwire has, for _FLO
 
 
 def check_timeout(timeout_sec: float) -> None:
-    """ValueError for a timeout within which nothing could come."""
+    """Raise ValueError for a timeout within which nothing could come."""
     if timeout_sec <= 0:
         raise ValueError("a timeout of %g s: it has to be above 0" % timeout_sec)
 
@@ -121,7 +121,8 @@ def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _spread(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Store]:
-    """The same for several tensors, whose elements follow one another."""
+    """Returns, as _room(), room for several tensors, whose elements follow one another, and what then fills
+    them."""
     _same_type(*tensors)
     sizes = [one.numel() for one in tensors]
     room = torch.empty(sum(sizes), dtype=tensors[0].dtype)
@@ -220,7 +221,7 @@ class Comm:
         self._engine.close()
 
     def abort(self) -> None:
-        """Give up, on all ranks."""
+        """Give the communicator up, on all ranks."""
         self._engine.abort()
 
     def set_timeout(self, timeout_sec: float) -> None:
@@ -241,7 +242,7 @@ class Comm:
             return capi.parse_codec(call.codec)
         return self.codec if n_bytes >= self._min_bytes else None
 
-    # One operation of Thinwire's
+    # One collective operation of the C library
 
     def _address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() or self._nothing.data_ptr()
@@ -350,7 +351,7 @@ class Comm:
                                 lambda: _put(output, _fold(rows, op)), counts=counts,
                                 recv_counts=[output.numel()] * self.size))
 
-    # What is only moved
+    # Operations that only move elements
 
     def all_to_all_single(self, output: torch.Tensor, tensor: torch.Tensor, output_rows: Sequence[int] = (),
                           input_rows: Sequence[int] = (), call: Call = Call()) -> Work:
