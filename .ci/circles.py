@@ -22,12 +22,12 @@ import tracked
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 TAG = re.compile(r"\b(?:struct|union|enum)\s+\w+")
-# A member of something is no use of what is called so.
+# A name after "." or "->" is a member's: it uses nothing that is called so elsewhere.
 NAME = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
 # A declaration is no use: a prototype, a typedef of a function, an extern variable.
 DECLARATION = re.compile(r"^[A-Za-z_][^;{}=]*;", re.M)
 DECLARED = re.compile(r"\b(\w+)(?=\(|\s*;|\[)")
-# What other files cannot name, though it looks like a definition.
+# Names that other files cannot use, though they look like definitions.
 INSIDE = re.compile(r"^namespace\s*\{.*?^\}", re.M | re.S)
 # At the beginning of a line: a function's definition, its brace on the next line; a variable's.
 FUNCTION = re.compile(
@@ -38,7 +38,7 @@ VARIABLE = re.compile(
 
 
 def unit(path):
-    """What counts as one file."""
+    """Returns the unit of a path: a header and its sources are one, but a room's own header is alone."""
     stem = os.path.splitext(path)[0]
     is_rooms = path.endswith(".h") and os.path.basename(stem) == os.path.basename(os.path.dirname(stem))
     return path if is_rooms else stem
@@ -59,7 +59,7 @@ def reach(path, includes, known):
 
 
 def is_declared(header, owner, path, reached):
-    """Does a header of the owner's folder that declares it reach the path?"""
+    """Whether a header of the owner's folder that declares the name reaches the path."""
     return (header in reached or header == path) and os.path.dirname(header) == os.path.dirname(owner)
 
 
@@ -201,7 +201,7 @@ def python_leaning(texts):
 
 
 def python_folders(leans):
-    """The same, where all files of a package inside a package are one."""
+    """Returns the same for folders: all files of a package inside a package are one."""
 
     def room(path):
         folder = os.path.dirname(path)

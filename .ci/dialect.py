@@ -31,13 +31,13 @@ TRY = re.compile(
 TORN = re.compile(
     r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$"
     r"|\[\w*\]\n +\[\w*\];$", re.MULTILINE)
-# The same, torn by what stands beside it: in the text with its comments. It counts where the two lines would
-# fit in one.
+# A declaration that is torn in two by a comment beside it, in the text with its comments. It counts where
+# the two lines would fit in one.
 TORN_BESIDE = re.compile(
     r"^( +[^\s.\"][^\n/]*[,(]|#define \w+ \\)\n +([^\n;]*;|[^\n;/]*[^\s;/]) +/\*", re.MULTILINE)
 HANGING = re.compile(r"\S[^\n]*/\*\*<(?:(?!\*/)[^\n])*\n")
 TORN_TITLE = re.compile(r"^/\* -{4} [^\n]*\n \* -{8}", re.MULTILINE)
-# Of the product alone: tests have titles above their cases.
+# A plain comment above a function, of the product alone: tests have titles above their cases.
 PLAIN_ABOVE = re.compile(
     r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)"
     r"(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
@@ -47,7 +47,7 @@ DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}
 
 
 def is_torn(match):
-    """Would the lines of a TORN_BESIDE, put together, fit?"""
+    """Whether the lines of a TORN_BESIDE would fit in one line."""
     first, last = match.group(1).rstrip("\\").rstrip(), match.group(2)
     is_define = first.startswith("#define")
     length = len(first) + (not first.endswith("(")) + len(last)
@@ -55,7 +55,7 @@ def is_torn(match):
 
 
 def spaces(match):
-    """Of a comment: its lines, without what is in them."""
+    """Blank out a comment; its line ends stay, so that lines keep their numbers."""
     return re.sub(r"[^\n]", " ", match.group())
 
 

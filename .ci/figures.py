@@ -26,7 +26,7 @@ SEEN_PART = 0.8  # of figures that are altered one by one; of altered rows all a
 
 
 def numbers(key, value):
-    """[(key, number)] of a line, inner ones too."""
+    """Returns [(key, number)] of a line of JSON, inner ones too."""
     if isinstance(value, dict):
         return [one for name, inner in value.items()
                 for one in numbers(key + "_per_sec" if key == "tokens" else name, inner)]
@@ -60,7 +60,7 @@ def words_of(lines):
 
 
 def said(cell):
-    """A cell as lines would say it: 64K are 65536 bytes."""
+    """Returns a cell as lines would say it: 64K are 65536 bytes."""
     size = re.fullmatch(r"(\d+)([KM])", cell)
     return str(int(size[1]) * SIZES[size[2]]) if size else cell
 
@@ -109,7 +109,7 @@ def read_lines(files, folder):
 
 
 def alterations(line):
-    """The row with one figure altered, for each figure."""
+    """Yields the row with one figure altered, for each figure: the check must notice every one."""
     for match in FIGURE.finditer(line, line.index("|", 1)):
         digits = match[1]
         at = max(i for i, one in enumerate(digits) if one.isdigit())
@@ -118,7 +118,7 @@ def alterations(line):
 
 
 def check_page(page, root):
-    """(complaints, figures altered, those of them that were seen)"""
+    """Returns (complaints, figures altered, those of them that were seen)."""
     complaints, altered, seen = [], 0, 0
     for files, rows in tables((root / page).read_text(encoding="utf-8")):
         if files is None and page in MARKED:

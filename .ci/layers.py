@@ -29,17 +29,17 @@ BELOW["tests"] = list(BELOW)
 ALSO_PUBLIC = [
     "core/line.h",
     "hpz/keeper.h",
-    # For fp8 weights, which only the trainer has.
+    # Only the trainer has fp8 weights.
     "quant/e4m3.h",
-    # By those who measure what a code loses.
+    # Those who measure what a codec loses include it.
     "quant/loss.h",
     "transport/devices.h",
     "transport/p2p.h",
-    # For sums of plain tensors on a GPU, which have the CPU's NaN.
+    # Sums of plain tensors on a GPU have the CPU's NaN by it.
     "quant/arithmetic/float.h",
-    # For the trainer's kernels, which make AdamW's step without encoding it.
+    # The trainer's kernels make AdamW's step by it, without encoding.
     "quant/arithmetic/adamw.h",
-    # For the benchmark that trains to have gradients.
+    # The benchmark that trains to have gradients reads text by it.
     "trainer/data/data.h",
     "trainer/model/model.h",
 ]

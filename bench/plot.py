@@ -27,7 +27,7 @@ STEP_UNITS = {
     "inter_node_bytes": "bytes between nodes in a step",
     "step_sec": "seconds a step",
 }
-# Of a line of the suite: in which place of its curve, and what it is.
+# Units of the suite's lines: the place of each in a line's curve, and what it is.
 ENTRANT_UNITS = {"loss_over_bytes": (0, "MB that a node has sent"), "loss_over_sec": (1, "seconds")}
 WINDOW = 10  # steps that a point of a noisy line is the mean of
 # Size of a picture of cases.

@@ -54,7 +54,7 @@ def read(path):
 
 
 def choose(names, known):
-    """The same of those that the user names."""
+    """Returns {entrant: ...}, as read(), for the entrants that the user names."""
     found = {}
     for name in names.split(","):
         if not name.endswith(".py") and name not in known:
@@ -102,7 +102,7 @@ def run(name, entrant, args, python, folder):
 
 
 def make_row(result, target):
-    """What it took to the target. The curve: (MB, seconds, loss) after each step."""
+    """Make a row of what a run took to the target. Its curve has (MB, seconds, loss) after each step."""
     losses, curve, sent, seconds = smooth(result["losses"]), [], 0.0, 0.0
     for one_sent, one_sec, loss in zip(result["sent_bytes"], result["step_sec"], result["losses"]):
         sent, seconds = sent + one_sent, seconds + one_sec
@@ -116,7 +116,7 @@ def make_row(result, target):
 
 
 def compare(row, base):
-    """Add what a row is beside the first entrant's, if both have come to the target."""
+    """Compare a row with the first entrant's, if both have come to the target."""
     if "steps_to_target" in row and "steps_to_target" in base:
         row["bytes_ratio"] = row["mb_to_target"] / base["mb_to_target"] if base["mb_to_target"] else None
         row["speedup"] = base["sec_to_target"] / row["sec_to_target"]
@@ -142,7 +142,7 @@ def main():
         for name, entrant in chosen.items():
             print("# %s" % name, file=sys.stderr, flush=True)
             result, why = run(name, entrant, args, python, folder)
-            # Who needs what we do not bring may be unable to run here.
+            # An entrant that needs packages of others may be unable to run here.
             row = {"entrant": name, "nodes": args.nodes, "link_bps": parse_rate(args.link), "why": why,
                    "ok": not why or bool(entrant[1])}
             if result:

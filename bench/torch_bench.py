@@ -24,12 +24,12 @@ MODES = {
     "delta-ecdq-half": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "ecdq:step=0.5"},
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
-# Most that a mode may send, as a part of plain's bytes.
+# The most that a mode may send, as a share of plain's bytes.
 BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-ecdq": 0.22,
                 "delta-ecdq-half": 0.24, "delta-lossless": 0.30}
 # Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
 LOSSLESS = ("default", "delta-lossless")
-# The same, where gradients are reduced in bf16.
+# Limit of the same share for lossless modes where gradients are reduced in bf16, and the flag that says so.
 LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
 # gloo's ring adds in another order from three ranks on.
 LOSS_LIMIT = 1e-4
@@ -39,7 +39,7 @@ UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
 # In rank 0's report: a kind of operation, how long it took, how long the job waited for it.
 TIMES = re.compile(r"thinwire: +(all-gather|reduce-scatter): .* took ([0-9.]+) s, waited for ([0-9.]+) s")
-# A row of the ranks' computing alone.
+# Name of the row of ranks that compute alone.
 ALONE = "alone"
 HEADER = "%-20s %10s %10s %16s %7s %8s %8s %8s %12s  %s" % (
     "mode", "median (s)", "min (s)", "bytes/node/step", "part", "step", "added", "hidden", "last losses",

@@ -85,7 +85,8 @@ class Masters:
 
 
     def rounded(self, name):
-        """The weights as others get them: a tensor, or of blocks {"codes": one, "scales": one}."""
+        """A tensor of the weights as others get them: a tensor, or of blocks {"codes": one, "scales":
+        one}."""
         if name in BLOCKS:
             return self.blocks(name)
         dtype = getattr(self.torch, name)
@@ -113,7 +114,7 @@ class Masters:
 
 
 class Zstd:
-    """The system's libzstd, or a stand-in that does nothing."""
+    """The system's libzstd. Where it is missing, a stand-in that does nothing."""
 
     def __init__(self):
         try:
@@ -155,7 +156,7 @@ def ulps(torch, before, after):
 
 
 def rivals(torch, zstd, before, after):
-    """Returns {name: a function that makes its message and returns the bytes, 0 without zstd}."""
+    """Returns {name: a function that makes a rival's message and returns its bytes, 0 without zstd}."""
     def changed():
         at = (before != after).nonzero().view(-1).int()
         return at, before[at], after[at]

@@ -20,10 +20,10 @@ from with_torch import finish, interval, runfile, users
 SETS = ("ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz", "zeropp", "delta8", "delta4",
         "delta2", "delta", "zero3-lossless", "lossless", "fp8", "delta-g4", "delta-ecdq-half",
         "delta-ecdq")
-# The set that the others are compared with.
+# The feature set that the others are compared with.
 BASE = "zero3"
 SEQUENCE = 128
-# A model of about `--params` parameters has less than this many times as many.
+# The model has fewer parameters than --params times this.
 PARAMS_FACTOR = 2
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 # Columns of the table: a row's key, header, width (below 0: from the left), digits, and what it is multiplied

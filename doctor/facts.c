@@ -18,7 +18,7 @@
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
-#define ANY_PORT "9" /* nothing is sent */
+#define ANY_PORT "9" /* a UDP port to ask for a route; nothing is sent there */
 #define NODE_FOLDER "/sys/devices/system/node"
 #define RDMA_FOLDER "/sys/class/infiniband"
 

@@ -26,7 +26,7 @@ int tw_doctor_measured_devices(const tw_doctor_result_t *result);
 /** The MTU that most nodes' devices have. */
 int tw_doctor_usual_mtu(const tw_doctor_result_t *result, int device);
 
-/* Each of these adds what it finds. */
+/* Each function below adds what it finds. */
 
 /** links.c: judge rates, and packets that were sent again. */
 void tw_doctor_judge_links(tw_doctor_judge_t *judge);

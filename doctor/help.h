@@ -22,7 +22,7 @@ typedef struct tw_doctor_links {
 typedef struct tw_doctor_step {
     double n_params;
     double plain_sec;
-    /** with TW_FSDP=1; and also with TW_GRADS=ecdq:step=0.5, or with int4 */
+    /** lossless: with TW_FSDP=1; ecdq: with TW_GRADS=ecdq:step=0.5, too; int4: likewise */
     double lossless_sec, ecdq_sec, int4_sec;
 } tw_doctor_step_t;
 

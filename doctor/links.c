@@ -314,7 +314,8 @@ static double median_ratio(const tw_doctor_result_t *result, int device, tw_doct
                            tw_doctor_kind_t below)
 {
     const size_t n_nodes = (size_t)result->n_nodes;
-    const tw_doctor_flow_t **sent = calloc(n_nodes + 1, sizeof(const tw_doctor_flow_t *)); /* by sender */
+    /* the flow of kind `above` of each sender */
+    const tw_doctor_flow_t **sent = calloc(n_nodes + 1, sizeof(const tw_doctor_flow_t *));
     double *ratios = calloc(n_nodes + 1, sizeof(*ratios));
     size_t n = 0;
     for (int i = 0; sent && ratios && i < result->n_flows; i++) {

@@ -241,7 +241,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
     if (result->n_nodes < 2 || n_devices < 1) {
         return TW_OK;
     }
-    /* All ranks take rank 0's: one with other flags would wait for other flows. */
+    /* All ranks take rank 0's parameters: a rank with other flags would wait for other flows. */
     TW_TRY(tw_doctor_share(rank, &first, sizeof(first)));
     tw_status_t status = tw_doctor_schedule_init(&first, result->n_nodes, n_devices, node, &s);
     if (status != TW_OK) {

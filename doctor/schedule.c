@@ -92,7 +92,7 @@ tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, i
             add_pairs(s, n_nodes, device, 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds), alone);
         }
     }
-    s->n_sent_most = n_devices * (n_rounds + 2); /* those of pairs, to a neighbour, of all at once */
+    s->n_sent_most = n_devices * (n_rounds + 2); /* flows of pairs, to a neighbour, and of all at once */
     return s->failed ? TW_ERR_NO_MEMORY : TW_OK;
 }
 

@@ -66,7 +66,7 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
         while (strcmp(result->flows[first].congestion, result->flows[i].congestion) != 0) {
             first++;
         }
-        for (int k = i; first == i && k < result->n_flows; k++) { /* so that each name is counted once */
+        for (int k = i; first == i && k < result->n_flows; k++) { /* a name counts at its first flow */
             n += strcmp(result->flows[i].congestion, result->flows[k].congestion) == 0;
         }
         if (result->flows[i].congestion[0] && n > most) {

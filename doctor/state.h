@@ -53,9 +53,10 @@ typedef struct tw_doctor_facts {
     int32_t is_tcp;                  /**< 1: TW_NET_TLS is tcp */
     int32_t cores, numa; /**< cores that it may run on; their NUMA node, -1: several, or not known */
     int64_t descriptors, descriptors_hard;
-    int64_t memory_bytes, shm_bytes;       /**< available; free in /dev/shm */
-    int64_t send_buffer, receive_buffer;   /**< the most that TCP gives a connection */
-    double encode_GBps[TW_DOCTOR_CODECS];  /**< of bf16 numbers, with one thread; 0: not measured */
+    int64_t memory_bytes, shm_bytes;     /**< available memory; free bytes in /dev/shm */
+    int64_t send_buffer, receive_buffer; /**< the most that TCP gives a connection */
+    /** rate of encoding bf16 numbers, with one thread; 0: not measured */
+    double encode_GBps[TW_DOCTOR_CODECS];
     double clock_sec, clock_uncertain_sec; /**< its clock minus rank 0's; give or take */
 } tw_doctor_facts_t;
 
@@ -96,7 +97,7 @@ typedef struct tw_doctor_result {
     tw_doctor_path_t *paths;     /**< [n_paths] likewise */
     size_t max_flows, max_paths; /**< for how many there is memory */
     int n_skipped;               /**< flows of pairs that were not measured, and are not in `flows` */
-    double n_params;             /**< of the model that the caller asks about; 0: of some sizes */
+    double n_params;             /**< parameters of the model that the caller asks about; 0: some sizes */
 } tw_doctor_result_t;
 
 void tw_doctor_result_cleanup(tw_doctor_result_t *result);
@@ -108,7 +109,7 @@ tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result);
  *  tw_doctor_take_t has it. TW_ERR_INVALID, logged: what cannot be. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t bytes);
 tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t bytes);
-/** Flows by slot and sender; paths by device, sender and receiver. */
+/** Sort flows by slot and sender; paths by device, sender and receiver. */
 void tw_doctor_result_sort(tw_doctor_result_t *result);
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
@@ -124,7 +125,7 @@ typedef struct tw_doctor_rank {
     tw_transport_t *transport;
     int rank, world;
     uint64_t tag;
-    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< of this run: flows without it are dropped */
+    uint8_t nonce[TW_DOCTOR_NONCE_BYTES]; /**< random bytes of this run: flows that lack them are dropped */
     int listeners[TW_DOCTOR_DEVICES_MAX], probes[TW_DOCTOR_DEVICES_MAX]; /**< sockets of its devices, or -1 */
 } tw_doctor_rank_t;
 
@@ -192,7 +193,7 @@ typedef struct tw_doctor_schedule {
     int n_first;             /**< slots that are run however late it is; behind them are only pairs */
     tw_doctor_flow_t *flows; /**< [n] */
     int n_sent_most;         /**< the most flows that any node sends */
-    int failed;              /**< no memory */
+    int failed;              /**< 1: memory ran out */
 } tw_doctor_schedule_t;
 
 /** The caller frees it with tw_doctor_schedule_cleanup, even after TW_ERR_NO_MEMORY, which is not logged. */

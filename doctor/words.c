@@ -42,8 +42,8 @@ static tw_status_t doctor_hear(const tw_doctor_rank_t *rank, int peer, void *dat
     return doctor_finish(rank, request, &heard);
 }
 
-/** Ranks are a tree: rank r has below it r + 1, r + 2, r + 4 ..., as long as that is below its own lowest
- *  bit, so of a thousand ranks none tells more than ten. */
+/** The parent of a rank in the tree of ranks: rank r has below it r + 1, r + 2, r + 4 ..., as long as
+ *  that is below its own lowest bit. So of a thousand ranks none tells more than ten. */
 static int parent_of(int rank)
 {
     return rank & (rank - 1);

@@ -36,7 +36,7 @@ LIBRARIES = {
 }
 # Those headers, and what they include.
 HEADERS = ("jansson*.h", "sodium*", "uc[mpst]", "xxh*.h")
-# What a rule says that this build goes by, or need not know. Any other word is an error.
+# Attributes of rules that this build reads, or need not know. Any other one is an error.
 KNOWN = {"additional_linker_inputs", "alwayslink", "copts", "deps", "folder", "hdrs", "linkopts",
          "linkshared", "local_defines", "name", "rule", "srcs", "target_compatible_with", "textual_hdrs",
          "visibility"}

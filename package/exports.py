@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"^extern\s+[^;{}()]*?\b(tw_\w+)(?:\[[^\]]*\])*;", re.M)
 
 
 def exported(text):
-    """Names that a header declares."""
+    """Returns the names that a header declares."""
     for pattern in (COMMENT, MACRO, INLINE, TYPE):
         text = pattern.sub("", text)
     return FUNCTION.findall(text) + VARIABLE.findall(text)

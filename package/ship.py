@@ -18,7 +18,7 @@ DT_NULL, DT_STRTAB, DT_RPATH, DT_RUNPATH = 0, 5, 15, 29
 
 
 def segments(image):
-    """(type, offset, address, bytes) of each."""
+    """Returns (type, offset, address, bytes) of each segment of an ELF file."""
     header = HEADER.unpack_from(image)
     if header[0][:6] != b"\x7fELF\x02\x01":
         sys.exit("ship.py: not a library for 64 bits, little-endian")
@@ -29,7 +29,8 @@ def segments(image):
 
 
 def without_paths(image):
-    """The dynamic section's other entries move up; the text of a path becomes empty."""
+    """Remove the paths of libraries: other entries of the dynamic section move up; the text of a path
+    becomes empty."""
     loads = [one for one in segments(image) if one[0] == PT_LOAD]
     for _, begin, _, in_file in [one for one in segments(image) if one[0] == PT_DYNAMIC]:
         entries = [ENTRY.unpack_from(image, begin + at) for at in range(0, in_file, ENTRY.size)]

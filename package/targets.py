@@ -9,7 +9,7 @@ import re
 import typing
 
 Attributes = dict[str, typing.Any]
-# Here nothing is compiled for GPUs.
+# What //third_party's local CUDA file would say: nothing is compiled for GPUs here.
 LOCAL_CUDA = {"CUDA_FOUND": False, "NCCL_FOUND": False, "NVCC": ""}
 LABEL = re.compile(r"(?://([^:]*))?:?(.*)")
 

@@ -123,7 +123,7 @@ static void take_cache(struct argp_state *state, const tw_flag_t *flag, void *ct
     options->warm = choice != 0;
 }
 
-/** An older form of --sources. */
+/** Take --table, an older form of --sources. */
 static void take_table(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     static const char *const names[] = {"speed", "error", "both"};

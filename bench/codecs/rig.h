@@ -52,7 +52,7 @@ tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result);
 /** Byte offsets of the buffers in a set; a buffer that the operation does not need is empty. */
 typedef struct cb_layout {
     size_t plain, target, master, m, v, inputs, output, bytes;
-    /** of each segment but the last; in and out: encoded bytes */
+    /** of each segment but the last: elements; encoded bytes of inputs and of the output */
     size_t segment_elems, segment_in, segment_out;
     size_t input_stride; /**< bytes from one input of a reduction to the next */
     double moved;        /**< bytes that the operation has to read and write */

@@ -60,7 +60,7 @@ const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, 
 typedef struct tw_bench_row {
     tw_quant_kind_t mode;
     size_t bytes;
-    tw_coll_plan_t plan;                /**< its reason is not used, but: */
+    tw_coll_plan_t plan;                /**< the plan; its reason is not used, but the one below: */
     char reason[TW_BENCH_REASON_BYTES]; /**< why the cost model did not quantize; "": it did */
     int iters;
     double us_median, us_min, us_max;

@@ -20,7 +20,7 @@
 /* 2^64 over the golden ratio: its multiples are spread evenly. */
 #define GOLDEN 0x9e3779b97f4a7c15u
 
-/* What sets tensors of one kind apart from the others. */
+/* How tensors of one kind differ from the others. */
 typedef struct kind {
     float mean, sigma;
     int rows, columns; /* multiples of the hidden size; rows 0: the tensor is a vector */

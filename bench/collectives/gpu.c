@@ -154,7 +154,7 @@ static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
     snprintf(name, sizeof(name), "rank%d", rank->rank);
     if (is_shared) {
         setenv("NCCL_HOSTID", name, 0);
-        setenv("NCCL_MAX_NCHANNELS", "2", 0); /* all ranks' kernels must find room at once */
+        setenv("NCCL_MAX_NCHANNELS", "2", 0); /* the kernels of all ranks must find room at once */
     }
     if (rank->kind == TW_CLUSTER_NODES) {
         setenv("NCCL_NET", "Socket", 0);

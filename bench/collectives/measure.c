@@ -220,7 +220,7 @@ static tw_status_t run_iterations(run_t *run, double budget_sec)
     }
     TW_TRY(choose_iters(run, budget_sec));
     for (int it = 0; it < run->n_iters; it++) {
-        for (size_t i = 0; i < options->n_modes; i++) { /* modes begin in turn */
+        for (size_t i = 0; i < options->n_modes; i++) { /* each time another mode begins */
             mode_run_t *m = &run->modes[((size_t)it + i) % options->n_modes];
             double sec = 0;
             show_progress(run, m, it + 1);

@@ -30,7 +30,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     double *us = calloc(n, sizeof(*us));
     tw_status_t status = us ? slowest_times(run, m, us) : tw_bench_no_memory(run->rank, n * sizeof(*us));
     if (status == TW_OK) {
-        row->us_median = tw_median(us, n); /* sorts them */
+        row->us_median = tw_median(us, n); /* tw_median sorts us */
         row->us_min = us[0];
         row->us_max = us[n - 1];
     }

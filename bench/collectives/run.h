@@ -11,10 +11,12 @@ typedef struct summary {
     uint64_t op_bytes, planned_bytes; /* what an operation sends to other nodes, counted and planned */
     uint64_t spared_bytes; /* by how much lossless messages are smaller than planned, per operation */
     uint64_t hash;
-    uint64_t n_unsteady; /* how many iterations sent other bytes, or had another result, than the first */
+    /* how many iterations sent a different number of bytes, or had another result, than the first */
+    uint64_t n_unsteady;
     uint64_t nonfinite_blocks;
-    uint64_t loop_bytes, loop_messages, n_pauses; /* counted around operations with their barriers */
-    tw_netdev_counters_t device; /* of a node's first rank: what the interface counted meanwhile */
+    /* bytes, messages and quiet moments that were counted around operations with their barriers */
+    uint64_t loop_bytes, loop_messages, n_pauses;
+    tw_netdev_counters_t device; /* what a node's interface counted meanwhile, noted by its first rank */
     tw_bench_check_sums_t sums;
 } summary_t;
 

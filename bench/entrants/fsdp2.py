@@ -1,4 +1,4 @@
-"""FSDP2 over gloo, gradients reduced in fp32 or bf16, and over Thinwire."""
+"""FSDP2: over gloo with gradients reduced in fp32 or in bf16, and over Thinwire."""
 
 NEEDS: list[str] = []
 ENTRANTS = {
