@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-/** It is read without a lock: it changes only in a child that has one thread. */
+/** Read without a lock: it changes only in a child that has one thread. */
 static unsigned n_forks;
 
 static void fork_count_one(void)

@@ -30,7 +30,7 @@ typedef struct tw_quant_backend {
                                  size_t n_segments);
     tw_status_t (*adamw_encode_delta)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
                                       const tw_quant_adamw_segment_t *, size_t n_segments);
-    /** NULL: no reduction needs a workspace. */
+    /** Bytes of workspace for a reduction of these segments. NULL: none needs any. */
     size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
     const struct tw_quant_host *host; /**< host/host.h's part of a backend, or NULL */
 } tw_quant_backend_t;

@@ -84,8 +84,8 @@ typedef struct tw_quant_params {
     const char *backend; /**< NULL or "auto", "ref", "avx2", "avx512", "avx512bf16", "neon", "cuda" */
 } tw_quant_params_t;
 
-/** TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such backend on this
- *  machine (logged with those there are). */
+/** Make a context. TW_ERR_INVALID: a bad codec, or none of TW_QUANT_BLOCKS; TW_ERR_UNSUPPORTED: no such
+ *  backend on this machine (logged with those there are). */
 tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
 void tw_quant_destroy(tw_quant_t *quant);
 const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant);
@@ -119,7 +119,7 @@ typedef struct tw_quant_args {
      *  and by a graph at each replay; NULL where tw_quant_reduce_workspace_bytes says 0. */
     void *workspace;
     size_t workspace_bytes;
-    /** reduce_decode: 1: a finite result beyond `type` becomes its largest number instead of infinity */
+    /** 1: a finite result of reduce_decode beyond `type` becomes its largest number instead of infinity */
     int saturate;
 } tw_quant_args_t;
 
@@ -139,16 +139,16 @@ typedef struct tw_quant_segment {
  * TW_ERR_CUDA. One pass over memory each. A GPU gives the same NaN as x86's arithmetic, too; but in a sum of
  * a reduction it is specified only which values are NaN, not their bits. */
 
-/** src: type[n]; dst: encoded. */
+/** Encode src, type[n], to dst. */
 tw_status_t tw_quant_encode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments);
-/** src: encoded; dst: type[n]. */
+/** Decode src to dst, type[n]. */
 tw_status_t tw_quant_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                             const tw_quant_segment_t *segments, size_t n_segments);
-/** src: encoded; dst: fp32[n], the decoded value is added to it. args->type is ignored. */
+/** Decode src and add it to dst, fp32[n]. args->type is ignored. */
 tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_quant_segment_t *segments, size_t n_segments);
-/** src: fp32[n]; base: type[n]; dst: encoded (src - base), the difference taken in fp32. */
+/** Encode src, fp32[n], less base, type[n], to dst; the difference is taken in fp32. */
 tw_status_t tw_quant_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
 /** src: encoded; dst: type[n], dst = round(dst + decoded), both in fp32. A finite sum saturates like a

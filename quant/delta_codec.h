@@ -32,8 +32,8 @@ typedef struct tw_quant_delta_segment {
     size_t n_elems;
 } tw_quant_delta_segment_t;
 
-/** backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_UNSUPPORTED (no such backend here),
- *  TW_ERR_NO_MEMORY; logged. */
+/** Make a codec. backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_UNSUPPORTED (no such
+ *  backend here), TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out);
 void tw_quant_delta_destroy(tw_quant_delta_t *delta);
 const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta);

@@ -37,8 +37,8 @@ typedef struct tw_quant_lossless_segment {
     uint64_t first_elem;
 } tw_quant_lossless_segment_t;
 
-/** backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_UNSUPPORTED (no such backend here),
- *  TW_ERR_NO_MEMORY; logged. */
+/** Make a codec. backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_UNSUPPORTED (no such
+ *  backend here), TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out);
 void tw_quant_lossless_destroy(tw_quant_lossless_t *codec);
 const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec);

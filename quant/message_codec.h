@@ -30,8 +30,8 @@ typedef struct tw_quant_message_args {
     uint64_t seed; /**< encode, for a codec that rounds at random: another one for every message */
 } tw_quant_message_args_t;
 
-/** backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_INVALID: the codec's form is another one;
- *  TW_ERR_UNSUPPORTED (no such backend here), TW_ERR_NO_MEMORY; logged. */
+/** Make a codec. backend: NULL or "auto", "ref", "avx2", "avx512", "neon". TW_ERR_INVALID: the codec's
+ *  form is another one; TW_ERR_UNSUPPORTED (no such backend here), TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_quant_messages_create(const tw_quant_codec_t *codec, const char *backend,
                                      tw_quant_messages_t **out);
 void tw_quant_messages_destroy(tw_quant_messages_t *messages);

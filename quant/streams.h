@@ -29,10 +29,10 @@ typedef struct tw_quant_outcome {
 /** What calls on a stream share. Memory is the caller's, borrowed until the stream has passed the call. */
 typedef struct tw_quant_stream_args {
     tw_stream_t stream;
-    /** in the codec's memory, aligned to 256 bytes; not needed if 0 bytes are said to be enough */
+    /** memory of the codec's kind, aligned to 256 bytes; not needed if 0 bytes are said to be enough */
     void *workspace;
     size_t workspace_bytes;
-    /** in the codec's memory; NULL: not wanted. Kernels, and the collectives, may read it */
+    /** memory of the codec's kind; NULL: not wanted. Kernels, and the collectives, may read it */
     tw_quant_outcome_t *outcome;
     tw_quant_outcome_t *host; /**< in pinned host memory, written on the stream as well; NULL: not wanted */
 } tw_quant_stream_args_t;

@@ -53,8 +53,8 @@ typedef struct {
     tw_ecdq_t *ecdq;
     tw_type_t type;
     uint32_t key[2];
-    uint8_t *at;        /* where the next bytes are written, */
-    const uint8_t *end; /* which must end before this */
+    uint8_t *at;        /* where the next bytes are written */
+    const uint8_t *end; /* the end of the room there */
 } encoding_t;
 
 static void ecdq_put(encoding_t *encoding, const void *data, size_t bytes)

@@ -38,7 +38,7 @@ size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *va
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
-    uint64_t bits; /* bits that are not yet written, */
+    uint64_t bits; /* bits that are not yet written, the lowest first */
     uint32_t n_bits;
     int fits;
 } target_t;
@@ -209,7 +209,7 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
 /* Unread bytes, and whether anything was wrong with those that were read. */
 typedef struct {
     const uint8_t *at, *end;
-    uint64_t bits; /* bits that were taken from there, but not yet used, */
+    uint64_t bits; /* bits that were taken from there, but not yet used, the lowest first */
     uint32_t n_bits;
     int bad;
 } source_t;

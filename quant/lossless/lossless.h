@@ -99,8 +99,9 @@ TW_C_BEGIN
 #define TW_LOSSLESS_TAIL_SYMBOLS 17        /**< counts of zeros at the end of 16 bits */
 #define TW_LOSSLESS_TAIL_OCTAVES 64        /**< octaves that are counted separately in a sample */
 #define TW_LOSSLESS_LISTED 128             /**< at most one of so many tails may be listed */
-#define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< value of `tails` of an entry, */
-#define TW_LOSSLESS_TAILS_RAW 0xffffffff   /**< or the number of tails that are listed */
+#define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< an entry's `tails`: they are coded in lanes */
+/** an entry's `tails`: they are sent as they are; a smaller value is the number of listed ones */
+#define TW_LOSSLESS_TAILS_RAW 0xffffffff
 /* Elements that may have their 7 bits in lanes, in whole groups. */
 #define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
 #define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
@@ -127,7 +128,7 @@ typedef struct tw_lossless_head {
 #define TW_LOSSLESS_FLAG_CLASSES 2 /**< rows have classes of their own */
 #define TW_LOSSLESS_FLAG_COLUMNS 4
 #define TW_LOSSLESS_FLAG_ZEROS 8  /**< some rows are all zeros */
-#define TW_LOSSLESS_FLAG_FIRST 16 /**< it does not begin at a row's first element */
+#define TW_LOSSLESS_FLAG_FIRST 16 /**< the piece does not begin at a row's first element */
 #define TW_LOSSLESS_FLAGS 31
 #define TW_LOSSLESS_FLAG_BITS 5
 

@@ -10,12 +10,13 @@
 #include "quant/lossless/tables.h"
 #include "quant/lossless/value.h"
 
-#define TW_LOSSLESS_LOOKED_AT 128   /**< rows of a piece from which scales of columns are made */
-#define TW_LOSSLESS_TRIED_ON 32     /**< rows of these on which scales are tried, to choose */
-#define TW_LOSSLESS_SAMPLE_RUN 64   /**< consecutive elements of the sample */
-#define TW_LOSSLESS_SAMPLE_ODD 37   /**< so that runs begin in different columns */
-#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< share of a message in the sample, */
-#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< with at least so many elements */
+#define TW_LOSSLESS_LOOKED_AT 128 /**< rows of a piece from which scales of columns are made */
+#define TW_LOSSLESS_TRIED_ON 32   /**< rows of these on which scales are tried, to choose */
+#define TW_LOSSLESS_SAMPLE_RUN 64 /**< consecutive elements of the sample */
+/** added to distances of runs, so that these begin in different columns */
+#define TW_LOSSLESS_SAMPLE_ODD 37
+#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< one element of so many is in the sample */
+#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< the sample has at least so many elements */
 /** Bits that a table seems to save on the very sample from which it was made, but not on other elements. */
 #define TW_LOSSLESS_SAMPLE_LOSS_BITS 40
 
@@ -197,7 +198,7 @@ TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
 TW_HD static inline int tw_lossless_window(const uint32_t *above)
 {
     uint64_t inside = 0, most = 0;
-    /* These of 60 quarters are covered by symbols in every phase. */
+    /* sizes: of 60 quarters of an octave, those that symbols cover in every phase. */
     int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1) - 3;
     for (int x = -128; x < 128; x++) {
         inside += above[x + 128];

@@ -79,7 +79,7 @@ TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
-/** tails: see an entry. */
+/** Bytes of a block's tails. `tails`: see an entry. */
 TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n, uint32_t tails)
 {
     if (type != TW_TYPE_FP32) {
