@@ -102,7 +102,7 @@ typedef struct tw_coll_segment {
     uint32_t tensor; /**< number of the tensor, for stochastic rounding */
     /** index in that tensor of the segment's first element, for stochastic rounding and row_elems */
     uint64_t first_elem;
-    /** NULL: the operation's codec; without that one, no segment may have its own. Copied. */
+    /** The segment's codec; NULL: the operation's, without which no segment may have its own. Copied. */
     const tw_quant_codec_t *codec;
     int unquantized; /**< 1: sent without loss, whatever the operation's codec (norms, biases) */
     /** elements in a row of the tensor, its last dimension, for which the lossless codec needs fewer bits; 0:
@@ -122,13 +122,13 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< reductions: multiplies the sum or mean before it is rounded; 0 counts as 1 */
     int root;     /**< the rank that sends in a broadcast */
-    /** NULL: plain. All-gather and all-to-all; reduce-scatter and all-reduce with 4 or 8 bits, or lossless: a
-     *  lossless algorithm has the bits of the plain one of its name ("one_hop" those of "direct"), and is
-     *  refused over NCCL, which has to know lengths beforehand (TW_ERR_UNSUPPORTED). Where plain is as fast,
-     *  the codec is declined in favour of any plain algorithm, which may add up in another order; in a
-     *  deterministic communicator only if the bits stay the same. Copied. In an all-to-all only data for
-     *  other nodes is encoded. It is planned, and its codec declined, as if 2^18 elements went to each rank,
-     *  as ranks may send different amounts. */
+    /** Codec of the operation; NULL: plain. All-gather and all-to-all take any; reduce-scatter and all-
+     *  reduce 4 or 8 bits, or lossless: a lossless algorithm has the bits of the plain one of its name
+     *  ("one_hop" those of "direct"), and is refused over NCCL, which has to know lengths beforehand
+     *  (TW_ERR_UNSUPPORTED). Where plain is as fast, the codec is declined in favour of any plain algorithm,
+     *  which may add up in another order; in a deterministic communicator only if the bits stay the same.
+     *  Copied. In an all-to-all only data for other nodes is encoded. It is planned, and its codec declined,
+     *  as if 2^18 elements went to each rank, as ranks may send different amounts. */
     const tw_quant_codec_t *codec;
     /** two-hop reduce-scatter: codec of the hop inside the node; NULL: plain */
     const tw_quant_codec_t *inner_codec;

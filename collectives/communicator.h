@@ -72,8 +72,9 @@ struct tw_coll_request {
     tw_status_t status; /**< TW_IN_PROGRESS while running */
     uint64_t posted_ns;
     int is_detached; /**< nobody waits for it: it is freed when it ends */
-    int is_failed;   /**< it is no operation, but tells the neighbours that this rank could not post one */
-    int is_said;     /**< 1: a warning that this patient operation is late was logged */
+    /** 1: the request is no operation, but tells the neighbours that this rank could not post one */
+    int is_failed;
+    int is_said; /**< 1: a warning that this patient operation is late was logged */
 
     /* The caller's arguments, checked and copied; optional ones are filled in. */
     tw_coll_args_t args;
@@ -155,7 +156,7 @@ struct tw_coll {
     tw_mem_t workspace_mem;
     struct tw_progress *progress; /**< the thread that owns the transport; NULL: the caller's thread does */
     uint64_t limit_ns;  /**< how long nothing may move before the watchdog ends the wait; 0: for ever */
-    int is_patient;     /**< all its operations are patient */
+    int is_patient;     /**< 1: all operations of the communicator are patient */
     uint64_t moved_ns;  /**< when something last moved, for the watchdog */
     uint64_t looked_ns; /**< when somebody last asked for progress */
 

@@ -55,8 +55,8 @@ typedef struct tw_coll_params {
 
 /** What a communicator over one of NCCL's is made from: for GPU memory, without a transport. */
 typedef struct tw_coll_nccl_params {
-    /** Its ranks are the communicator's, as in PyTorch. They are on one node if their TW_NODE_ID is the same,
-     *  or else their NCCL_HOSTID, or else host name and boot. */
+    /** NCCL's communicator, whose ranks are the new one's, as in PyTorch. They are on one node if their
+     *  TW_NODE_ID is the same, or else their NCCL_HOSTID, or else host name and boot. */
     struct ncclComm *comm;
     /** 0: a communicator of NCCL's is split off `comm`, so that neither disturbs the other. 1: operations are
      *  enqueued on `comm` itself, in order with its other calls; it is neither ended nor aborted here, and

@@ -42,8 +42,8 @@ typedef struct tw_host_run {
     tw_qop_t *op;                      /**< NULL: everything is plain */
     tw_host_shard_t *shards;           /**< [n_owners of the ops] */
     size_t n_chunks;                   /**< most chunks of a shard */
-    int swaps;          /**< all-to-all in place: everything is read before anything is written, */
-    tw_task_t all_read; /**< by this task and those before it */
+    int swaps;          /**< all-to-all in place: everything is read before anything is written */
+    tw_task_t all_read; /**< with swaps: this task, and those before it, read everything */
     tw_span_t *row;     /**< the rest of a row's buffer, for the next results; NULL: none */
 } tw_host_run_t;
 

@@ -19,8 +19,9 @@ typedef struct tw_topo {
     int min_local, max_local; /**< fewest and most ranks on a node */
 } tw_topo_t;
 
-/** ranks: [n_ranks] transport ranks in communicator order; NULL: all. TW_ERR_INVALID (logged) if the
- *  transport's own rank is not among them, or one is out of range or there twice. */
+/** Make the topology of a communicator. ranks: [n_ranks] transport ranks in communicator order; NULL:
+ *  all. TW_ERR_INVALID (logged) if the transport's own rank is not among them, or one is out of range or
+ *  there twice. */
 tw_status_t tw_topo_init(tw_topo_t *topo, const tw_transport_t *transport, const int *ranks, int n_ranks);
 /** Make a topology without a transport. node_ids: [world] equal for ranks of one node; peer[r] is r. */
 tw_status_t tw_topo_init_nodes(tw_topo_t *topo, int rank, int world, const uint64_t *node_ids);

@@ -36,7 +36,7 @@ typedef struct tw_hpz_lag {
 typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
-    size_t own_first, n_own; /**< its elements in this rank's primary part */
+    size_t own_first, n_own; /**< the slice's elements in this rank's primary part */
     size_t n_elems;          /**< elements of the slice at all nodes of the rail */
     uint16_t *fresh;         /**< [n_own] bf16(master); NULL once it is encoded, unless it is still needed */
     uint8_t *message;        /**< this rank's message */
@@ -70,7 +70,7 @@ typedef struct tw_hpz_unit {
 } tw_hpz_unit_t;
 
 struct tw_hpz {
-    tw_hpz_params_t params; /**< its tensors are a copy of the hpz's own */
+    tw_hpz_params_t params; /**< the caller's; the tensors are a copy of the hpz's own */
     tw_hpz_options_t options;
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;

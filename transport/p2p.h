@@ -61,7 +61,8 @@ typedef struct tw_p2p_params {
     double timeout_sec;
 } tw_p2p_params_t;
 
-/** TW_ERR_CONFIG (devices, transports, encrypt), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
+/** Make an end. TW_ERR_CONFIG (devices, transports, encrypt), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY,
+ *  logged. */
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out);
 /** Destroy the end. Requests that are left are freed; their buffers are no longer touched. What closed peers
  *  are still to get goes out first (blocks), within one timeout for all of them, unless a peer was closed

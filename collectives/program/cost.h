@@ -43,8 +43,8 @@ typedef struct tw_case {
     const tw_topo_t *topo;
     const tw_coll_args_t *args; /**< checked arguments, or a size to plan with */
     double bytes;               /**< bytes of the whole tensor in its type: all segments, all shards */
-    double encoded_bytes;       /**< the same, encoded with args->codec (plain bytes without one), */
-    double inner_bytes;         /**< and with args->inner_codec */
+    double encoded_bytes;       /**< the same, encoded with args->codec; without one, plain bytes */
+    double inner_bytes;         /**< the same, encoded with args->inner_codec */
     double chunk_bytes;
 } tw_case_t;
 

@@ -126,7 +126,7 @@ typedef struct tw_msg_settings {
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,
                           tw_msg_writer_t *out);
-/** members: [world], caller's. */
+/** Parse MEMBERS into members: [world], the caller's. */
 tw_status_t tw_msg_members_parse(const uint8_t *in, size_t bytes, uint32_t world, tw_msg_settings_t *settings,
                                  tw_msg_member_t *members);
 
@@ -137,7 +137,7 @@ typedef struct tw_msg_blob {
 } tw_msg_blob_t;
 
 void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_writer_t *out);
-/** blobs: [max], caller's. */
+/** Parse ADDRESS or ADDRESSES into blobs: [max], the caller's. */
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
@@ -164,7 +164,7 @@ tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heart
 
 /** GOODBYE: how many messages this rank has sent to each rank. */
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);
-/** counts: [world], caller's. */
+/** Parse GOODBYE into counts: [world], the caller's. */
 tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world, uint64_t *counts);
 
 /** GONE: `rank` has said goodbye, after it sent `count` messages to the reader. */

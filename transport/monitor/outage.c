@@ -6,9 +6,9 @@
  *  which everybody has a verdict. */
 #define LATELY 8
 
-/** This share of a silence must have been an outage. When seven signs of life did not come, the first was due
- *  up to one interval after the last one that did, and what is sent again after an outage comes later by up
- *  to the outage's length. */
+/** The least share of a silence that must have been an outage. When seven signs of life did not come, the
+ *  first was due up to one interval after the last one that did, and what is sent again after an outage comes
+ *  later by up to the outage's length. */
 #define OUTAGE_SHARE (3.0 / 7)
 
 static int node_of(const tw_outages_t *outages, int rank)

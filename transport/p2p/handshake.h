@@ -35,7 +35,7 @@ typedef struct tw_handshake {
     uint8_t nonce[TW_MSG_NONCE_BYTES];
     uint64_t until_ns; /**< when a stranger must have proven itself; 0: there is no limit */
     uint64_t hello_ns; /**< client: when HELLO was given to the socket */
-    int id;            /**< reserved for the peer that is to come; -1: none yet */
+    int id;            /**< id reserved for the peer that is to come; -1: none yet */
     tw_p2p_peer_t *peer;
 } tw_handshake_t;
 

@@ -282,7 +282,8 @@ static int was_late(const tw_handshake_t *handshake)
     return tw_time_ns() - handshake->hello_ns > (uint64_t)(p2p->params.timeout_sec * 1e9);
 }
 
-/** TW_ERR_AUTH where the other end closed without a word: it does so when the proof is wrong. */
+/** The status of a lost connection: TW_ERR_AUTH where the other end closed without a word, as it does
+ *  when the proof is wrong. */
 static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t status)
 {
     const int is_told = handshake->stage == TW_HANDSHAKE_TELLING && !was_late(handshake);

@@ -40,7 +40,7 @@ typedef struct tw_p2p_landing {
 typedef enum tw_p2p_stage {
     /** receive: in `receives`; send: RTS is sent, or it waits in this end's own `arrivals` */
     TW_P2P_STAGE_UNMATCHED,
-    TW_P2P_STAGE_MOVING, /**< its data is under way */
+    TW_P2P_STAGE_MOVING, /**< the message's data is under way */
     TW_P2P_STAGE_DONE
 } tw_p2p_stage_t;
 

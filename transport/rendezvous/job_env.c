@@ -156,7 +156,7 @@ static void id_slurm(char *id, size_t id_bytes)
 
 /* ---- launchers ----------------------------------------------------------------------------------------- */
 
-/** They are tried in this order: a launcher that starts jobs inside another's allocation comes first. */
+/** Tried in this order: a launcher that starts jobs inside another's allocation comes first. */
 static const launcher_t launchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL, locate_torchrun, id_torchrun},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
