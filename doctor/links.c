@@ -35,7 +35,7 @@ static const char *rate_text(double bps, char buf[32])
 
 /* What a node sends and receives. */
 typedef struct traffic {
-    double receives, sends;     /* its best rates on a device, alone with one stream */
+    double receives, sends;     /* the node's best rates on a device, alone with one stream */
     int64_t segments, repeated; /* TCP segments of its pairs, on all devices */
 } traffic_t;
 

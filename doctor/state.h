@@ -57,7 +57,7 @@ typedef struct tw_doctor_facts {
     int64_t send_buffer, receive_buffer; /**< the most that TCP gives a connection */
     /** rate of encoding bf16 numbers, with one thread; 0: not measured */
     double encode_GBps[TW_DOCTOR_CODECS];
-    double clock_sec, clock_uncertain_sec; /**< its clock minus rank 0's; give or take */
+    double clock_sec, clock_uncertain_sec; /**< this rank's clock minus rank 0's; give or take */
 } tw_doctor_facts_t;
 
 /** "int8", "int4", "lossless", "ecdq". */

@@ -15,7 +15,7 @@ TW_C_BEGIN
 /** Bits of a rank's notices (tw_engine_notices_t). */
 enum {
     TW_PERSIST_STOP = 1,    /**< this rank has been asked to end */
-    TW_PERSIST_WRITTEN = 2, /**< its file of the current checkpoint is written */
+    TW_PERSIST_WRITTEN = 2, /**< this rank's file of the current checkpoint is written */
     TW_PERSIST_DUE = 4,     /**< a checkpoint is due by its clock; only rank 0's bit counts */
     TW_PERSIST_TAKEN = 8    /**< masters and moments may change: the file no longer needs them */
 };

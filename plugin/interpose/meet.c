@@ -31,7 +31,7 @@ struct tw_ip_meeting {
     tw_ip_entry_t own;
     int is_decided;
     int is_of_job;
-    int is_alone; /**< it has one rank, and so has all that is split off it */
+    int is_alone; /**< 1: the communicator has one rank, and so has all that is split off it */
     tw_ip_reason_t why;
     ncclResult_t error; /**< how asking ended; later calls return it again */
 };

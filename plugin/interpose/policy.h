@@ -8,7 +8,7 @@ TW_C_BEGIN
 
 /** Why a call was left to NCCL. */
 typedef enum tw_ip_reason {
-    TW_IP_REPLACED, /**< it was not left to NCCL */
+    TW_IP_REPLACED, /**< the call was not left to NCCL */
     TW_IP_PLAIN,
     TW_IP_ASKED_PLAIN,
     TW_IP_SMALL,

@@ -6,9 +6,9 @@
 
 TW_C_BEGIN
 
-/** member: this process is a rank of a communicator on which it makes calls, whose nodes are not known yet.
- *  one_node: a communicator has learned that all its ranks share a node. A process that has only such
- *  communicators says nothing. */
+/** Note that this process is a rank of a communicator on which it makes calls (member), and whose nodes
+ *  are not known yet; that a communicator has learned that all its ranks share a node (one_node). A process
+ *  that has only such communicators says nothing. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
 /** A communicator spans nodes: the first time, say what will be quantized. From now on this process reports;

@@ -272,7 +272,7 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights)
     return checksum;
 }
 
-/** It copies through aligned memory: data in a file may be unaligned. */
+/** Data in a file may be unaligned, so it is copied through aligned memory. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out)
 {
     enum { PIECE = 1024 };

@@ -18,11 +18,12 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* A checkpoint says these itself: the data and their order, and the model, except for model.gather. */
+/* Keys whose values a checkpoint stores itself: the data and their order, and the model, except for
+ * model.gather. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 
-/* These do not change what is learned, except for the last bits if batches are cut differently. */
+/* Keys that do not change what is learned, except for the last bits if batches are cut differently. */
 static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "gradient_accumulation_steps",
                                               "steps_per_print",

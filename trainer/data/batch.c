@@ -51,7 +51,7 @@ static uint64_t first_sequence(const tw_data_place_t *place)
 /* Where a sequence lies in a file. */
 typedef struct spot {
     const tw_data_range_t *range;
-    uint64_t first; /* its first token */
+    uint64_t first; /* the sequence's first token */
 } spot_t;
 
 /** Find sequence number `sequence` of files that follow one another. No sequence spans two files. */

@@ -70,8 +70,9 @@ typedef struct tw_data_fingerprint {
 /** Compute the fingerprint. TW_ERR_TRUNCATED, logged: a file has become shorter since it was opened. */
 tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t *out);
 
-/** Which micro-batch: number `micro` of n_micros in `step` (0 is the first), for `rank` of `world`; `batch`
- *  sequences of seq_len tokens. Sequence b is number (micro * world + rank) * batch + b of the step. */
+/** The place of a micro-batch: number `micro` of n_micros in `step` (0 is the first), for `rank` of
+ *  `world`; `batch` sequences of seq_len tokens. Sequence b is number (micro * world + rank) * batch + b of
+ *  the step. */
 typedef struct tw_data_place {
     uint64_t seed, step;
     size_t n_micros, micro, world, rank, batch, seq_len;

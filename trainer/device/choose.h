@@ -11,7 +11,7 @@ tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 /** A rank's GPU that the kernels were not compiled for. */
 typedef struct tw_device_stranger {
     const char *name;
-    int major, minor; /**< its compute capability */
+    int major, minor; /**< the GPU's compute capability */
     const int *archs; /**< [n_archs]: what they were compiled for, as 10 * major + minor */
     size_t n_archs;
 } tw_device_stranger_t;

@@ -112,8 +112,8 @@ static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t 
     }
 }
 
-/** Find where values that are not finite began, and let one rank log it; *is_weight is 1 if in the weights.
- *  Collective: all ranks know that a gradient is not finite. */
+/** Find where values that are not finite began, and let one rank log it; *is_weight is 1 if a weight is
+ *  the first. Collective: all ranks know that a gradient is not finite. */
 static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));

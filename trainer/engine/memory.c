@@ -136,7 +136,7 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n
 
 /* ---- where the model computes -------------------------------------------------------------------------- */
 
-/** What does not fit is counted, but not allocated: then the engine will not be made. */
+/** An array that does not fit is counted, but not allocated: then the engine will not be made. */
 void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes, const char *what)
 {
     static char not_taken;

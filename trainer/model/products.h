@@ -32,7 +32,7 @@ typedef struct tw_products tw_products_t;
 /** Scratch bytes of a model's products, besides their code. */
 #define TW_PRODUCTS_SCRATCH_BYTES ((size_t)1 << 20)
 
-/** TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
+/** Make products of a model. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
 tw_status_t tw_products_create(tw_products_t **out);
 void tw_products_destroy(tw_products_t *products);
 /** Compute a product. It cannot fail: bf16 that oneDNN cannot multiply on this processor is multiplied as

@@ -23,7 +23,7 @@ typedef struct tw_collnet_meeting {
     tw_collnet_settings_t settings;
 } tw_collnet_meeting_t;
 
-/** TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
+/** Read the ranks' handles. TW_ERR_FORMAT, TW_ERR_INVALID, logged. */
 tw_status_t tw_collnet_meeting_init(tw_collnet_meeting_t *meeting, void **handles, int world, int rank,
                                     tw_collnet_listener_t *listener);
 /** Make a transport on which every rank is a node of its own, as NCCL says. Collective, blocks. Errors as

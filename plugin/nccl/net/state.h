@@ -32,7 +32,7 @@ struct tw_net_request {
     tw_net_comm_t *comm;
     int n;       /**< how many of p2p's requests it has; 0: it is free */
     int n_done;  /**< how many of those are done, the first ones */
-    int is_void; /**< it was canceled, and has none of p2p's requests any more */
+    int is_void; /**< 1: the request was canceled, and has none of p2p's requests any more */
     const void *data[TW_NET_RECVS_MAX];
     tw_p2p_request_t *posted[TW_NET_RECVS_MAX];
     size_t bytes[TW_NET_RECVS_MAX]; /**< sizes of those messages that are done */

@@ -104,7 +104,7 @@ _MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
 
 
 def module(name: str) -> Any:
-    """A private module of FSDP2's."""
+    """Import a private module of FSDP2's."""
     return importlib.import_module(_FOLDER + name)
 
 

@@ -67,7 +67,7 @@ class Head:
 
     @property
     def is_full(self) -> bool:
-        """Whether no old weights are wanted."""
+        """Whether the message needs no old weights."""
         return all(self.bases.get(name, name) is None for name in self.specs)
 
     def check_old(self, specs: dict[str, Spec]) -> None:

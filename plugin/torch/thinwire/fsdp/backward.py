@@ -40,7 +40,7 @@ class Pending(torch.Tensor):
     __torch_function__ = inside.no_torch_function
 
     def ready(self) -> torch.Tensor:
-        """Returns the memory once it is filled."""
+        """Returns the tensor's memory once it is filled."""
         self.result.finish()
         return self.value
 
