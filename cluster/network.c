@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 
 #define REASON TW_CLUSTER_TEXT_BYTES
 #define COMMAND_BYTES 256
-#define COMMAND_WORDS 32
 
 /* A queue this long never drops what a handful of TCP streams have in flight. */
 #define LINK_QUEUE "50ms"
@@ -70,90 +68,28 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[REASON])
     return write_file("/proc/self/gid_map", map, reason);
 }
 
-/** Start argv with stderr into `errors`. Tools that set up networks are often in a folder that users lack in
- *  PATH. */
-static int spawn_tool(char **argv, int errors, pid_t *pid)
-{
-    static const char *const folders[] = {"", "/usr/sbin/", "/sbin/"};
-    posix_spawn_file_actions_t actions;
-    int status = posix_spawn_file_actions_init(&actions);
-    if (status != 0) {
-        return status;
-    }
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
-    status = ENOENT;
-    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]) && status == ENOENT; i++) {
-        char path[COMMAND_BYTES];
-        snprintf(path, sizeof(path), "%s%s", folders[i], argv[0]);
-        status = posix_spawnp(pid, path, &actions, NULL, argv, environ);
-    }
-    posix_spawn_file_actions_destroy(&actions);
-    return status;
-}
-
-/** Read the first line that a tool prints; the rest is read, too, so that the tool can end. */
-static void read_complaint(int fd, char *text, size_t text_bytes)
-{
-    char buf[512];
-    size_t have = 0;
-    ssize_t n;
-    while ((n = read(fd, buf, sizeof(buf))) > 0) {
-        size_t take = (size_t)n < text_bytes - 1 - have ? (size_t)n : text_bytes - 1 - have;
-        memcpy(text + have, buf, take);
-        have += take;
-    }
-    text[have] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-}
-
-static int run_words(char **argv, const char *command, char *reason)
-{
-    int errors[2];
-    if (pipe2(errors, O_CLOEXEC) != 0) {
-        snprintf(reason, REASON, "pipe: %s", strerror(errno));
-        return -1;
-    }
-    pid_t pid;
-    int status = spawn_tool(argv, errors[1], &pid);
-    close(errors[1]);
-    if (status != 0) {
-        snprintf(reason, REASON, "cannot run %s (Debian: iproute2): %s", argv[0], strerror(status));
-        close(errors[0]);
-        return -1;
-    }
-    char complaint[REASON / 2];
-    read_complaint(errors[0], complaint, sizeof(complaint));
-    close(errors[0]);
-    int wait_status = -1;
-    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
-    }
-    if (wait_status != 0) {
-        snprintf(reason, REASON, "%.*s: %s", REASON / 2 - 3, command,
-                 complaint[0] ? complaint : "failed without a word");
-        return -1;
-    }
-    return 0;
-}
-
-/** Run a command, without a shell; single spaces separate its words. Return 0, or -1 with a reason. */
+/** Run a tool in a shell; its words are our own names and numbers. Tools that set up networks are often in a
+ *  folder that users lack in PATH. Return 0, or -1 with a reason: the first line of its complaint. */
 __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const char *format, ...)
 {
-    char command[COMMAND_BYTES], words[COMMAND_BYTES];
+    char command[COMMAND_BYTES], line[COMMAND_BYTES + 80], complaint[REASON / 2] = "", rest[512];
     va_list args;
     va_start(args, format);
     vsnprintf(command, sizeof(command), format, args);
     va_end(args);
-    memcpy(words, command, sizeof(words));
-    char *argv[COMMAND_WORDS + 1], *rest = NULL;
-    int n = 0;
-    for (char *word = strtok_r(words, " ", &rest); word && n < COMMAND_WORDS;
-         word = strtok_r(NULL, " ", &rest)) {
-        argv[n++] = word;
+    snprintf(line, sizeof(line), "PATH=$PATH:/usr/sbin:/sbin exec %s 2>&1 </dev/null >/dev/null", command);
+    FILE *tool = popen(line, "re");
+    for (char *to = complaint; tool && fgets(to, to == rest ? sizeof(rest) : sizeof(complaint), tool);) {
+        to = rest; /* the rest is read, too, so that the tool can end */
     }
-    argv[n] = NULL;
-    return run_words(argv, command, reason);
+    int status = tool ? pclose(tool) : -1;
+    if (status != 0) {
+        complaint[strcspn(complaint, "\n")] = '\0';
+        snprintf(reason, REASON, "%.*s: %s%s", REASON / 3, command,
+                 complaint[0] ? complaint : "failed without a word",
+                 WIFEXITED(status) && WEXITSTATUS(status) == 127 ? " (Debian: iproute2)" : "");
+    }
+    return status == 0 ? 0 : -1;
 }
 
 /* ---- links --------------------------------------------------------------------------------------------- */
