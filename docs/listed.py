@@ -14,7 +14,7 @@ import targets
 # //bench:codecs.
 NOT_CALLED = [
     "//bench:delta", "//bench:lossless", "//bench:quant",
-    "//:format", "//:tidy", "//docs:pictures", "//docs:programs", "//bench:cpu_steps", "//package:exports",
+    "//:format", "//:tidy", "//docs:pictures", "//docs:programs", "//package:exports",
     "//package:libthinwire_linked.so", "//package:ship", "//plugin/interpose:libthinwire-nccl.so",
     "//plugin/nccl:libnccl-net-thinwire.so", "//plugin/torch:make_wheel",
 ]

@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
+
 from with_torch import find_python, finish, runfile
 
 SHAPES = {
@@ -114,8 +116,8 @@ def flops_of_token(shape):
 
 def measure(size, family, python, args):
     shape = shape_of(size, family)
-    torch = [python, runfile("bench/training/torch_steps.py"), json.dumps(shape)]
-    commands = {"ours": [runfile("bench/cpu_steps")] + keys(shape, args)}
+    torch = [python, runfile("tests/bench/cpu/torch_steps.py"), json.dumps(shape)]
+    commands = {"ours": [runfile("tests/bench/cpu_steps")] + keys(shape, args)}
     commands |= {mode: torch + [mode, str(args.threads)]
                  for mode in MODES[1:] if mode in args.modes.split(",")}
     runners = {mode: Runner(command, args.clock, args.threads) for mode, command in commands.items()}
