@@ -90,7 +90,7 @@ static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, co
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);
     double micro = plan->compute_sec / point->accumulation;
-    printf("# accumulation: %.0f micro-batches a step instead of %.0f would keep the GPUs busy half of the "
+    printf("# accumulation: %.0f micro-batches a step instead of %d would keep the GPUs busy half of the "
            "time\n"
            "#   with %s, for a batch that much larger\n",
            ceil(LEAST_BUSY / (1.0 - LEAST_BUSY) * link / micro), point->accumulation, best->name);

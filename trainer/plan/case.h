@@ -31,10 +31,11 @@ typedef enum tw_plan_sharding {
 /** A figure: measured, or to be predicted. */
 typedef struct tw_plan_point {
     int n_nodes;
-    double micro_batch, accumulation; /**< sequences of a GPU; micro-batches of a step */
-    double tokens_per_sec;            /**< of all GPUs together; 0: not measured */
-    double link_Bps;                  /**< rate of a node's link, each way */
-    const char *why;                  /**< why it cannot be predicted; NULL: it can */
+    double micro_batch;    /**< sequences of a GPU */
+    int accumulation;      /**< micro-batches of a step */
+    double tokens_per_sec; /**< of all GPUs together; 0: not measured */
+    double link_Bps;       /**< rate of a node's link, each way */
+    const char *why;       /**< why it cannot be predicted; NULL: it can */
 } tw_plan_point_t;
 
 typedef struct tw_plan_case {
@@ -52,7 +53,8 @@ typedef struct tw_plan_case {
     /** parameters that are gathered a third time, if a unit is smaller than what is computed again */
     double regathered_params;
     double gradient_bytes; /**< bytes of a gradient element as it is reduced */
-    double micro_batch, accumulation, sequence;
+    double micro_batch, sequence;
+    int accumulation;
     double flops, peak_flops, mfu; /**< of a GPU, if no figure is fitted */
     /** rate of a GPU's memory, which limits its codecs; 0: codecs run on processors */
     double codec_memory_Bps;

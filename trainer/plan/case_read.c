@@ -1,5 +1,4 @@
 /* Reads cases from a file of JSON. */
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,27 +12,6 @@ struct tw_plan_cases {
     tw_plan_case_t *cases;
     size_t n;
 };
-
-/* Kinds of values. A whole number is stored as an int (INT) or as a double (WHOLE). */
-typedef enum kind {
-    KIND_NUMBER,
-    KIND_INT,
-    KIND_WHOLE,
-    KIND_TEXT,
-    KIND_BOOL,
-    KIND_CHOICE,
-    KIND_OBJECT,
-    KIND_LIST
-} kind_t;
-
-typedef struct case_key {
-    const char *name;
-    kind_t kind;
-    size_t offset;
-    double min, max;
-    const char *const *choices; /* NULL-terminated */
-    int is_needed;
-} case_key_t;
 
 /* Where a value stands, for errors. */
 typedef struct place {
@@ -53,59 +31,61 @@ static const char *const shardings[] = {"full", "node", "none", NULL};
 #define CASE(member) offsetof(tw_plan_case_t, member)
 #define POINT(member) offsetof(raw_point_t, member)
 #define MOST 1e18
+#define NEEDED NULL /* a default that there is none of */
+#define A_PART NULL /* the doc of an object or a list, which read_case takes */
 
-static const case_key_t case_keys[] = {
-    {"name", KIND_TEXT, CASE(name), 0, 0, NULL, 1},
-    {"source", KIND_TEXT, CASE(source), 0, 0, NULL, 0},
-    {"note", KIND_TEXT, CASE(note), 0, 0, NULL, 0},
-    {"params", KIND_NUMBER, CASE(n_params), 1, 1e15, NULL, 0},
-    {"active_params", KIND_NUMBER, CASE(n_active), 1, 1e15, NULL, 0},
-    {"layers", KIND_INT, CASE(n_layers), 1, 10000, NULL, 0},
-    {"nodes", KIND_INT, CASE(n_nodes), 1, 10000, NULL, 0},
-    {"gpus_per_node", KIND_INT, CASE(gpus_per_node), 1, 1000, NULL, 1},
-    {"link_bytes_per_sec", KIND_NUMBER, CASE(link_Bps), 1, MOST, NULL, 1},
-    {"in_node_bytes_per_sec", KIND_NUMBER, CASE(in_node_Bps), 1, MOST, NULL, 0},
-    {"link_latency_sec", KIND_NUMBER, CASE(link_latency_sec), 0, 1, NULL, 0},
-    {"in_node_latency_sec", KIND_NUMBER, CASE(in_latency_sec), 0, 1, NULL, 0},
-    {"algorithm", KIND_CHOICE, CASE(algorithm), 0, 0, algorithms, 0},
-    {"sharding", KIND_CHOICE, CASE(sharding), 0, 0, shardings, 0},
-    {"recompute", KIND_BOOL, CASE(recompute), 0, 0, NULL, 0},
-    {"reshard_after_forward", KIND_BOOL, CASE(reshard), 0, 0, NULL, 0},
-    {"regathered_params", KIND_NUMBER, CASE(regathered_params), 0, 1e15, NULL, 0},
-    {"gradient_bytes", KIND_NUMBER, CASE(gradient_bytes), 0.01, 8, NULL, 0},
-    {"micro_batch", KIND_NUMBER, CASE(micro_batch), 1, 1e6, NULL, 0},
-    {"accumulation", KIND_WHOLE, CASE(accumulation), 1, 1e4, NULL, 0},
-    {"sequence", KIND_NUMBER, CASE(sequence), 1, 1e8, NULL, 0},
-    {"flops", KIND_NUMBER, CASE(flops), 1, 1e18, NULL, 0},
-    {"peak_flops", KIND_NUMBER, CASE(peak_flops), 1, 1e18, NULL, 0},
-    {"mfu", KIND_NUMBER, CASE(mfu), 1e-6, 1, NULL, 0},
-    {"gpu_memory_bytes_per_sec", KIND_NUMBER, CASE(codec_memory_Bps), 1, MOST, NULL, 0},
-    {"gpu_memory_bytes", KIND_NUMBER, CASE(gpu_memory_bytes), 1, MOST, NULL, 0},
-    {"codec_bytes_per_sec", KIND_OBJECT, 0, 0, 0, NULL, 0},
-    {"fitted", KIND_OBJECT, 0, 0, 0, NULL, 0}, /* objects and the list: read_case */
-    {"measured", KIND_LIST, 0, 0, 0, NULL, 0},
+static const tw_config_field_t case_keys[] = {
+    {"name", NEEDED, "", "", TW_CONFIG_STRING, CASE(name), 0, 0, NULL},
+    {"source", "", "", "", TW_CONFIG_STRING, CASE(source), 0, 0, NULL},
+    {"note", "", "", "", TW_CONFIG_STRING, CASE(note), 0, 0, NULL},
+    {"params", "", "", "", TW_CONFIG_DOUBLE, CASE(n_params), 1, 1e15, NULL},
+    {"active_params", "", "", "", TW_CONFIG_DOUBLE, CASE(n_active), 1, 1e15, NULL},
+    {"layers", "", "", "", TW_CONFIG_INT32, CASE(n_layers), 1, 10000, NULL},
+    {"nodes", "", "", "", TW_CONFIG_INT32, CASE(n_nodes), 1, 10000, NULL},
+    {"gpus_per_node", NEEDED, "", "", TW_CONFIG_INT32, CASE(gpus_per_node), 1, 1000, NULL},
+    {"link_bytes_per_sec", NEEDED, "", "", TW_CONFIG_DOUBLE, CASE(link_Bps), 1, MOST, NULL},
+    {"in_node_bytes_per_sec", "", "", "", TW_CONFIG_DOUBLE, CASE(in_node_Bps), 1, MOST, NULL},
+    {"link_latency_sec", "", "", "", TW_CONFIG_DOUBLE, CASE(link_latency_sec), 0, 1, NULL},
+    {"in_node_latency_sec", "", "", "", TW_CONFIG_DOUBLE, CASE(in_latency_sec), 0, 1, NULL},
+    {"algorithm", "", "", "", TW_CONFIG_ENUM, CASE(algorithm), 0, 0, algorithms},
+    {"sharding", "", "", "", TW_CONFIG_ENUM, CASE(sharding), 0, 0, shardings},
+    {"recompute", "", "", "", TW_CONFIG_BOOL, CASE(recompute), 0, 0, NULL},
+    {"reshard_after_forward", "", "", "", TW_CONFIG_BOOL, CASE(reshard), 0, 0, NULL},
+    {"regathered_params", "", "", "", TW_CONFIG_DOUBLE, CASE(regathered_params), 0, 1e15, NULL},
+    {"gradient_bytes", "", "", "", TW_CONFIG_DOUBLE, CASE(gradient_bytes), 0.01, 8, NULL},
+    {"micro_batch", "", "", "", TW_CONFIG_DOUBLE, CASE(micro_batch), 1, 1e6, NULL},
+    {"accumulation", "", "", "", TW_CONFIG_INT32, CASE(accumulation), 1, 1e4, NULL},
+    {"sequence", "", "", "", TW_CONFIG_DOUBLE, CASE(sequence), 1, 1e8, NULL},
+    {"flops", "", "", "", TW_CONFIG_DOUBLE, CASE(flops), 1, 1e18, NULL},
+    {"peak_flops", "", "", "", TW_CONFIG_DOUBLE, CASE(peak_flops), 1, 1e18, NULL},
+    {"mfu", "", "", "", TW_CONFIG_DOUBLE, CASE(mfu), 1e-6, 1, NULL},
+    {"gpu_memory_bytes_per_sec", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_memory_Bps), 1, MOST, NULL},
+    {"gpu_memory_bytes", "", "", "", TW_CONFIG_DOUBLE, CASE(gpu_memory_bytes), 1, MOST, NULL},
+    {"codec_bytes_per_sec", "", "", A_PART, TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {"fitted", "", "", A_PART, TW_CONFIG_STRING, 0, 0, 0, NULL},
+    {"measured", "", "", A_PART, TW_CONFIG_STRING, 0, 0, 0, NULL},
 };
 
-static const case_key_t point_keys[] = {
-    {"nodes", KIND_INT, POINT(point.n_nodes), 1, 10000, NULL, 1},
-    {"micro_batch", KIND_NUMBER, POINT(point.micro_batch), 1, 1e6, NULL, 0},
-    {"accumulation", KIND_WHOLE, POINT(point.accumulation), 1, 1e4, NULL, 0},
-    {"tokens_per_sec", KIND_NUMBER, POINT(point.tokens_per_sec), 1e-9, MOST, NULL, 0},
-    {"tokens_per_sec_per_gpu", KIND_NUMBER, POINT(gpu_tokens_per_sec), 1e-9, MOST, NULL, 0},
-    {"samples_per_sec", KIND_NUMBER, POINT(samples_per_sec), 1e-9, MOST, NULL, 0},
-    {"link_bytes_per_sec", KIND_NUMBER, POINT(point.link_Bps), 1, MOST, NULL, 0},
-    {"why", KIND_TEXT, POINT(point.why), 0, 0, NULL, 0},
+static const tw_config_field_t point_keys[] = {
+    {"nodes", NEEDED, "", "", TW_CONFIG_INT32, POINT(point.n_nodes), 1, 10000, NULL},
+    {"micro_batch", "", "", "", TW_CONFIG_DOUBLE, POINT(point.micro_batch), 1, 1e6, NULL},
+    {"accumulation", "", "", "", TW_CONFIG_INT32, POINT(point.accumulation), 1, 1e4, NULL},
+    {"tokens_per_sec", "", "", "", TW_CONFIG_DOUBLE, POINT(point.tokens_per_sec), 1e-9, MOST, NULL},
+    {"tokens_per_sec_per_gpu", "", "", "", TW_CONFIG_DOUBLE, POINT(gpu_tokens_per_sec), 1e-9, MOST, NULL},
+    {"samples_per_sec", "", "", "", TW_CONFIG_DOUBLE, POINT(samples_per_sec), 1e-9, MOST, NULL},
+    {"link_bytes_per_sec", "", "", "", TW_CONFIG_DOUBLE, POINT(point.link_Bps), 1, MOST, NULL},
+    {"why", "", "", "", TW_CONFIG_STRING, POINT(point.why), 0, 0, NULL},
 };
 
 /* Rates of codecs, in plain bytes, the same for encoding and decoding. */
-static const case_key_t codec_keys[] = {
-    {"int8", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT8]), 1, MOST, NULL, 0},
-    {"int4", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT4]), 1, MOST, NULL, 0},
-    {"int2", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_INT2]), 1, MOST, NULL, 0},
-    {"fp8", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_FP8]), 1, MOST, NULL, 0},
-    {"delta", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_DELTA]), 1, MOST, NULL, 0},
-    {"lossless", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_LOSSLESS]), 1, MOST, NULL, 0},
-    {"ecdq", KIND_NUMBER, CASE(codec_Bps[TW_QUANT_ECDQ]), 1, MOST, NULL, 0},
+static const tw_config_field_t codec_keys[] = {
+    {"int8", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_INT8]), 1, MOST, NULL},
+    {"int4", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_INT4]), 1, MOST, NULL},
+    {"int2", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_INT2]), 1, MOST, NULL},
+    {"fp8", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_FP8]), 1, MOST, NULL},
+    {"delta", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_DELTA]), 1, MOST, NULL},
+    {"lossless", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_LOSSLESS]), 1, MOST, NULL},
+    {"ecdq", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_ECDQ]), 1, MOST, NULL},
 };
 
 #define N_CODEC_KEYS (sizeof(codec_keys) / sizeof(codec_keys[0]))
@@ -119,87 +99,50 @@ static tw_status_t unlike(const place_t *place, const char *key, const char *wha
     return tw_fail(TW_ERR_FORMAT, "%s: %s%s: must be %s", place->path, place->where, key, what);
 }
 
-static tw_status_t case_take_number(const place_t *place, const case_key_t *key, const json_t *value,
-                                    void *out)
+static int is_of_type(tw_config_type_t type, const json_t *value)
 {
-    char what[96];
-    double number = json_number_value(value);
-    int is_whole = key->kind != KIND_NUMBER;
-    if (!json_is_number(value) || (is_whole && number != floor(number)) ||
-        !(number >= key->min && number <= key->max)) {
-        snprintf(what, sizeof(what), "a %snumber from %g to %g", is_whole ? "whole " : "", key->min,
-                 key->max);
-        return unlike(place, key->name, what);
+    return type == TW_CONFIG_BOOL                               ? json_is_boolean(value)
+           : type == TW_CONFIG_STRING || type == TW_CONFIG_ENUM ? json_is_string(value)
+                                                                : json_is_number(value);
+}
+
+/** Store a value. Texts stay the file's own. */
+static tw_status_t take_value(const place_t *place, const tw_config_field_t *key, const json_t *value,
+                              void *out)
+{
+    char number[32], what[128];
+    const char *text = json_is_boolean(value) ? (json_is_true(value) ? "y" : "n") : json_string_value(value);
+    if (json_is_number(value)) {
+        snprintf(number, sizeof(number), "%.17g", json_number_value(value));
+        text = number;
     }
-    if (key->kind == KIND_INT) {
-        *(int *)((char *)out + key->offset) = (int)number;
-    } else {
-        *(double *)((char *)out + key->offset) = number;
+    if (is_of_type(key->type, value) && key->type == TW_CONFIG_STRING) {
+        *(const char **)((char *)out + key->offset) = text;
+    } else if (!is_of_type(key->type, value) || tw_config_parse(key, out, text) != TW_OK) {
+        tw_config_describe(key, what, sizeof(what));
+        return unlike(place, key->name, key->type == TW_CONFIG_BOOL ? "true or false" : what);
     }
     return TW_OK;
 }
 
-static tw_status_t take_choice(const place_t *place, const case_key_t *key, const json_t *value, void *out)
+/** Find a key's field; NULL, logged: there is none. */
+static const tw_config_field_t *find_key(const place_t *place, const tw_config_field_t *keys, size_t n_keys,
+                                         const char *name)
 {
-    const char *text = json_string_value(value);
-    char what[96] = "one of";
-    for (int i = 0; key->choices[i]; i++) {
-        if (text && strcmp(text, key->choices[i]) == 0) {
-            *(int *)((char *)out + key->offset) = i;
-            return TW_OK;
-        }
-        size_t length = strlen(what);
-        snprintf(what + length, sizeof(what) - length, "%s %s", i ? "," : "", key->choices[i]);
-    }
-    return unlike(place, key->name, what);
-}
-
-static tw_status_t take_value(const place_t *place, const case_key_t *key, const json_t *value, void *out)
-{
-    char *at = (char *)out + key->offset;
-    switch (key->kind) {
-    case KIND_NUMBER:
-    case KIND_INT:
-    case KIND_WHOLE:
-        return case_take_number(place, key, value, out);
-    case KIND_CHOICE:
-        return take_choice(place, key, value, out);
-    case KIND_TEXT:
-        *(const char **)at = json_string_value(value);
-        return json_is_string(value) ? TW_OK : unlike(place, key->name, "a text");
-    case KIND_BOOL:
-        *(int *)at = json_is_true(value);
-        return json_is_boolean(value) ? TW_OK : unlike(place, key->name, "true or false");
-    case KIND_OBJECT:
-        return json_is_object(value) ? TW_OK : unlike(place, key->name, "an object");
-    default:
-        return json_is_array(value) ? TW_OK : unlike(place, key->name, "a list");
-    }
-}
-
-static const case_key_t *find_key(const case_key_t *keys, size_t n_keys, const char *name)
-{
+    const char *names[N_CASE_KEYS];
     for (size_t i = 0; i < n_keys; i++) {
-        if (strcmp(keys[i].name, name) == 0) {
+        names[i] = keys[i].name;
+        if (strcmp(names[i], name) == 0) {
             return &keys[i];
         }
     }
-    return NULL;
-}
-
-static tw_status_t unknown(const place_t *place, const case_key_t *keys, size_t n_keys, const char *name)
-{
-    const char *names[N_CASE_KEYS + N_POINT_KEYS];
-    for (size_t i = 0; i < n_keys; i++) {
-        names[i] = keys[i].name;
-    }
     const char *near = tw_nearest_name(name, names, n_keys);
-    return tw_fail(TW_ERR_FORMAT, "%s: %s%s: unknown key%s%s", place->path, place->where, name,
+    return tw_fail(NULL, "%s: %s%s: unknown key%s%s", place->path, place->where, name,
                    near ? "; did you mean " : "", near ? near : "");
 }
 
-static tw_status_t take_object(const place_t *place, const case_key_t *keys, size_t n_keys, json_t *json,
-                               void *out)
+static tw_status_t take_object(const place_t *place, const tw_config_field_t *keys, size_t n_keys,
+                               json_t *json, void *out)
 {
     const char *name;
     json_t *value;
@@ -208,11 +151,13 @@ static tw_status_t take_object(const place_t *place, const case_key_t *keys, siz
     }
     json_object_foreach(json, name, value)
     {
-        const case_key_t *key = find_key(keys, n_keys, name);
-        TW_TRY(key ? take_value(place, key, value, out) : unknown(place, keys, n_keys, name));
+        const tw_config_field_t *key = find_key(place, keys, n_keys, name);
+        if (!key || key->doc) {
+            TW_TRY(key ? take_value(place, key, value, out) : TW_ERR_FORMAT);
+        }
     }
     for (size_t i = 0; i < n_keys; i++) {
-        if (keys[i].is_needed && !json_object_get(json, keys[i].name)) {
+        if (!keys[i].dflt && !json_object_get(json, keys[i].name)) {
             return unlike(place, keys[i].name, "there");
         }
     }
@@ -249,6 +194,9 @@ static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given,
 
 static tw_status_t read_points(const place_t *place, const json_t *list, tw_plan_case_t *given)
 {
+    if (list && !json_is_array(list)) {
+        return unlike(place, "measured", "a list");
+    }
     given->n_points = json_array_size(list);
     given->points = calloc(given->n_points + 1, sizeof(*given->points));
     TW_FAIL_IF(!given->points, TW_ERR_NO_MEMORY, "plan: out of memory");
@@ -298,7 +246,7 @@ static tw_status_t read_case(const place_t *place, json_t *json, const tw_plan_c
                              tw_plan_case_t *given)
 {
     *given = *usual;
-    given->accumulation = usual->accumulation > 0.0 ? usual->accumulation : 1.0;
+    given->accumulation = usual->accumulation > 0 ? usual->accumulation : 1;
     given->gradient_bytes = 2.0;
     given->reshard = 1;
     TW_TRY(take_object(place, case_keys, N_CASE_KEYS, json, given));

@@ -163,7 +163,7 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
         double micro_sec = token_sec * point->micro_batch * given->sequence;
         w.gathers = ops;
         w.reduces = ops + 2 * n;
-        for (int i = 0; i < (int)point->accumulation; i++) {
+        for (int i = 0; i < point->accumulation; i++) {
             case_micro_batch(&w, micro_sec);
         }
         *out = (tw_plan_case_time_t){.step_sec = w.machine.now,

@@ -43,7 +43,7 @@ static tw_status_t read_options(const plan_t *plan, usual_t *usual)
     TW_TRY(plan_configure(&alone, tw_trainer_set_find("zero3"), &config));
     const tw_train_options_t *o = tw_train_config_options(config);
     usual->given.micro_batch = (double)o->micro_batch;
-    usual->given.accumulation = (double)o->accumulation;
+    usual->given.accumulation = (int)o->accumulation;
     usual->given.sequence = (double)o->sequence;
     tw_status_t status = *usual->model ? plan_model(o, &made) : TW_OK;
     if (made) {
@@ -169,7 +169,7 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
 {
     printf("\n# %s: %d nodes of %d GPUs, %.4g GB/s a node, %.4g G parameters\n", given->name, point->n_nodes,
            given->gpus_per_node, point->link_Bps * 1e-9, given->n_params * 1e-9);
-    printf("# a GPU takes %g x %g sequences of %g tokens a step", point->accumulation, point->micro_batch,
+    printf("# a GPU takes %d x %g sequences of %g tokens a step", point->accumulation, point->micro_batch,
            given->sequence);
     if (given->gpu_memory_bytes > 0.0) {
         printf(", and has %.4g GB\n", given->gpu_memory_bytes * 1e-9);

@@ -219,15 +219,16 @@ TEST_F(Published, ErrorsNameFileAndKey)
     refuses("{" + kJob + R"(, "sharing": "full"})", ": sharing: unknown key; did you mean sharding");
     refuses("{" + kJob + R"(, "sharding": "half"})", ": sharding: must be one of full, node, none");
     refuses("{" + kJob + R"(, "recompute": 1})", ": recompute: must be true or false");
-    refuses("{" + kJob + R"(, "mfu": 1.5})", ": mfu: must be a number from 1e-06 to 1");
+    refuses("{" + kJob + R"(, "mfu": 1.5})", ": mfu: must be a number, from 1e-06 to 1");
     refuses("{" + kJob + R"(, "mfu": "1"})", ": mfu: must be a number");
     refuses("{" + kJob + R"(, "accumulation": 1.5})",
-            ": accumulation: must be a whole number from 1 to 10000");
+            ": accumulation: must be a whole number, from 1 to 10000");
     refuses("{" + kJob + R"(, "source": 1})", ": source: must be a text");
     refuses("{" + kJob + R"(, "measured": [{"nodes": 2}]})",
             ": measured[0].tokens_per_sec: must be there, or");
     refuses("{" + kJob + R"(, "fitted": {"tokens_per_sec": 2}})", ": fitted.nodes: must be there");
-    refuses("{" + kJob + R"(, "fitted": []})", ": fitted: must be an object");
+    refuses("{" + kJob + R"(, "fitted": []})", ": fitted.: must be an object");
+    refuses("{" + kJob + R"(, "measured": {}})", ": measured: must be a list");
     refuses("{" + kJob + R"(, "codec_bytes_per_sec": {"int4": -1}})",
             ": codec_bytes_per_sec.int4: must be a number");
     for (const char *key :
