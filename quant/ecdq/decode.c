@@ -168,7 +168,7 @@ static int decode_coded_block(const decoding_t *decoding, const uint8_t *words, 
     tw_entropy_reader_t reader = {
         .words_begin = words, .words = lanes, .escapes_begin = none, .escapes = none};
     memcpy(reader.lanes, lanes, TW_ENTROPY_LANES_BYTES);
-    return ecdq->backend->decode(ecdq, 0, n, &reader) && tw_entropy_came_back(&reader) &&
+    return ecdq->backend->decode(ecdq, n, &reader) && tw_entropy_came_back(&reader) &&
            ecdq_take_listed(ecdq, n, lanes + TW_ENTROPY_LANES_BYTES, end);
 }
 

@@ -76,9 +76,9 @@ typedef struct tw_ecdq_backend {
                      int16_t *integers, uint8_t *symbols);
     /** Code a block's symbols into lanes, forward. */
     void (*encode)(const uint64_t *table, const uint8_t *symbols, size_t n, tw_entropy_writer_t *writer);
-    /** Decode a block's elements from `first` to before `end`, backward: the codec's symbols, without
-     *  classes, and values, which are right but for escapes. 0 when words run out. */
-    int (*decode)(struct tw_ecdq *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader);
+    /** Decode a block's n elements, backward: the codec's symbols, without classes, and values, which are
+     *  right but for escapes. 0 when words run out. */
+    int (*decode)(struct tw_ecdq *ecdq, size_t n, tw_entropy_reader_t *reader);
 } tw_ecdq_backend_t;
 
 extern const tw_ecdq_backend_t tw_ecdq_ref;
@@ -87,6 +87,9 @@ extern const tw_ecdq_backend_t tw_ecdq_avx2, tw_ecdq_avx512;
 #elif defined(__aarch64__)
 extern const tw_ecdq_backend_t tw_ecdq_neon;
 #endif
+
+/** Decode elements from `first` to before `end`, as a backend's decode does: what is no whole group of lanes. */
+int tw_ecdq_decode_tail(struct tw_ecdq *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader);
 
 /** A codec. */
 typedef struct tw_ecdq {

@@ -103,10 +103,10 @@ static int decode_groups(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
     return 1;
 }
 
-static int ecdq_lanes_decode(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader)
+static int ecdq_lanes_decode(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
 {
-    size_t whole = end - end % TW_ENTROPY_LANES;
-    return !first && tw_ecdq_ref.decode(ecdq, whole, end, reader) && decode_groups(ecdq, whole, reader);
+    size_t whole = n - n % TW_ENTROPY_LANES;
+    return tw_ecdq_decode_tail(ecdq, whole, n, reader) && decode_groups(ecdq, whole, reader);
 }
 
 #define LANES .dither = DITHER, .quantize = QUANTIZE, .encode = ecdq_lanes_encode, .decode = ecdq_lanes_decode

@@ -24,7 +24,7 @@ static void ecdq_ref_encode(const uint64_t *table, const uint8_t *symbols, size_
     }
 }
 
-static int ecdq_ref_decode(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader)
+int tw_ecdq_decode_tail(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader)
 {
     for (size_t i = end; i-- > first;) {
         uint32_t *lane = &reader->lanes[i % TW_ENTROPY_LANES];
@@ -39,6 +39,11 @@ static int ecdq_ref_decode(tw_ecdq_t *ecdq, size_t first, size_t end, tw_entropy
     loops_dequantize(ecdq->symbols + first, ecdq->expected + first, ecdq->halves + first, end - first,
                      ecdq->values + first);
     return 1;
+}
+
+static int ecdq_ref_decode(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
+{
+    return tw_ecdq_decode_tail(ecdq, 0, n, reader);
 }
 
 const tw_ecdq_backend_t tw_ecdq_ref = {
