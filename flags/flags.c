@@ -1,7 +1,6 @@
 #include "flags/flags.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,31 +50,6 @@ static void flags_take(struct argp_state *state, const tw_flag_t *flag, void *op
         argp_error(state, "--%s: '%s' is not %s", flag->field.name, text,
                    tw_config_describe(&flag->field, allowed, sizeof(allowed)));
     }
-}
-
-int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char *text, int64_t min,
-                    int64_t max)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < min || value > max) {
-        argp_error(state, "--%s: '%s' is not a number from %" PRId64 " to %" PRId64, flag->field.name, text,
-                   min, max);
-    }
-    return value;
-}
-
-size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
-                     size_t max)
-{
-    size_t bytes = 0;
-    char least[32], most[32];
-    if (tw_parse_bytes(text, &bytes) != TW_OK || bytes < min || bytes > max) {
-        argp_error(state, "--%s: '%s' is not a size from %s to %s", flag->field.name, text,
-                   tw_format_bytes(min, least, sizeof(least)), tw_format_bytes(max, most, sizeof(most)));
-    }
-    return bytes;
 }
 
 void tw_flag_take_link(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text)

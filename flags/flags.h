@@ -65,12 +65,6 @@ void tw_flag_each(struct argp_state *state, const tw_flag_t *flag, void *options
 size_t tw_flag_choice(struct argp_state *state, const tw_flag_t *flag, const char *text,
                       const char *const *names, size_t n_names);
 
-/** For a tw_flag_take_t: parse a whole number, or a size (64K), from min to max. */
-int64_t tw_flag_int(struct argp_state *state, const tw_flag_t *flag, const char *text, int64_t min,
-                    int64_t max);
-size_t tw_flag_bytes(struct argp_state *state, const tw_flag_t *flag, const char *text, size_t min,
-                     size_t max);
-
 /** Show how far a program is: write `text` over the terminal's last line, where the cursor stays. "" clears
  *  the line. The text is cut to the terminal's columns, as what runs on to a second line would stay there.
  *  Does nothing if `out` is no terminal. */

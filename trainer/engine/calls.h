@@ -57,8 +57,6 @@ tw_status_t tw_engine_check_device(const tw_engine_t *engine);
 int tw_engine_gradients_lag(const tw_engine_t *engine);
 
 /* ---- near.c */
-/** Return 1 if the optimizer's state lies on the model's device. Call it once the homes are known. */
-int tw_near_is_wanted(const tw_engine_t *engine);
 /** This and the next three do nothing if the optimizer's state is not on the device. */
 tw_status_t tw_near_init(tw_engine_t *engine);
 void tw_near_cleanup(tw_engine_t *engine);
@@ -86,6 +84,8 @@ const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
 /* ---- step.c */
 /** Load the micro-batch's tokens and targets, and find where documents begin in them. */
 tw_status_t tw_engine_batch(tw_engine_t *engine, tw_data_split_t split, const tw_data_place_t *place);
+/** Compute the last layer's output; in training, keep what backward needs. */
+tw_status_t tw_engine_forward(tw_engine_t *engine, int is_training);
 
 /* ---- partition.c */
 tw_status_t tw_engine_partition(tw_engine_t *engine);
@@ -248,8 +248,8 @@ void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
 void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
 tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
-/** Begin and end something that does not count as training; nothing may be in flight. */
-tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine);
+/** End something that does not count as training, which began with these totals; nothing may be in flight
+ *  then, nor now. */
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
 
 /* ---- alarm.c */

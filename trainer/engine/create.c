@@ -259,7 +259,7 @@ static tw_status_t activations(tw_engine_t *engine)
 
 static tw_status_t engine_load(tw_engine_t *engine)
 {
-    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_engine_totals_t begin = tw_engine_totals_get(engine);
     tw_status_t status = tw_engine_refresh(engine);
     tw_engine_aside_end(engine, TW_ENGINE_LOAD, &begin);
     return status;

@@ -106,9 +106,6 @@ typedef struct tw_engine_lines {
  *  stored. Collective; `sample` is ignored on other ranks. TW_ERR_INVALID: a token of the prompt outside the
  *  vocabulary; TW_ERR_NO_MEMORY. */
 tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample);
-/** Return from how many tokens a line is continued at most: prompt and sampled tokens, but no more than
- *  thinwire.sequence_length. */
-size_t tw_engine_sample_length(const tw_train_options_t *options);
 /** Return the bytes that sampling takes on rank 0 besides whole weights: activations and scratch. */
 size_t tw_engine_sample_bytes(const tw_train_options_t *options, const tw_model_t *model);
 

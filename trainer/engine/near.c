@@ -11,7 +11,8 @@
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-int tw_near_is_wanted(const tw_engine_t *engine)
+/** Return 1 if the optimizer's state lies on the model's device. The homes are known by now. */
+static int near_is_wanted(const tw_engine_t *engine)
 {
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
 }
@@ -56,7 +57,7 @@ static void pin_news(tw_engine_t *engine)
 tw_status_t tw_near_init(tw_engine_t *engine)
 {
     size_t most = 0;
-    if (!tw_near_is_wanted(engine)) {
+    if (!near_is_wanted(engine)) {
         return TW_OK;
     }
     tw_device_shard_t *shards = calloc(engine->n_units, sizeof(*shards));

@@ -16,8 +16,9 @@ static size_t at_most(size_t a, size_t most)
     return a < most ? a : most;
 }
 
-/** A token of the prompt has at least one byte, and an empty prompt becomes one token. */
-size_t tw_engine_sample_length(const tw_train_options_t *o)
+/** Return from how many tokens a line is continued at most: prompt and sampled ones, but no more than
+ *  thinwire.sequence_length. A token of the prompt has at least one byte, and an empty prompt becomes one. */
+static size_t sample_length(const tw_train_options_t *o)
 {
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
 }
@@ -25,14 +26,13 @@ size_t tw_engine_sample_length(const tw_train_options_t *o)
 /** Return the floats for logits, activations between units, and tokens. */
 static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, size_t x_elems)
 {
-    size_t lines = (size_t)o->sample_lines, length = tw_engine_sample_length(o);
+    size_t lines = (size_t)o->sample_lines, length = sample_length(o);
     return 2 * x_elems + lines * (tw_model_config_get(model)->vocab_size + length);
 }
 
 size_t tw_engine_sample_bytes(const tw_train_options_t *o, const tw_model_t *model)
 {
-    tw_model_sizes_t sizes =
-        tw_model_host_sizes_get(model, (size_t)o->sample_lines, tw_engine_sample_length(o));
+    tw_model_sizes_t sizes = tw_model_host_sizes_get(model, (size_t)o->sample_lines, sample_length(o));
     return tw_size_add(sizes.scratch_bytes, tw_size_mul(floats_of(o, model, sizes.x_elems), sizeof(float)));
 }
 
@@ -95,7 +95,7 @@ static tw_status_t sampler_init(tw_engine_t *engine, const tw_engine_lines_t *sa
     *sampler = (sampler_t){.engine = engine,
                            .sample = sample,
                            .lines = (size_t)engine->options->sample_lines,
-                           .length = tw_engine_sample_length(engine->options),
+                           .length = sample_length(engine->options),
                            .vocab_size = config->vocab_size};
     TW_TRY(tw_model_create(config, &sampler->model));
     TW_TRY(tw_model_set_pool(sampler->model, tw_model_pool(engine->model)));
@@ -241,7 +241,7 @@ static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sample)
 {
     TW_TRY(tw_engine_drain(engine));
-    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_engine_totals_t begin = tw_engine_totals_get(engine);
     tw_status_t status = engine->rank == 0 ? sample_first_rank(engine, sample) : tw_walk_all(engine, NULL);
     status = status == TW_OK ? wait_for_first_rank(engine) : status;
     tw_engine_aside_end(engine, TW_ENGINE_SAMPLING, &begin);

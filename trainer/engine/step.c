@@ -44,14 +44,16 @@ static tw_data_place_t step_place_of(const tw_engine_t *engine, size_t micro)
                              .seq_len = (size_t)o->sequence};
 }
 
-static tw_status_t step_forward(tw_engine_t *engine)
+tw_status_t tw_engine_forward(tw_engine_t *engine, int is_training)
 {
-    int keeps = !engine->options->recompute;
+    int keeps = is_training && !engine->options->recompute;
     tw_status_t status = tw_walk_enter(engine);
     if (status == TW_OK) {
         status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens,
                                         tw_inputs_output(engine, 0));
-        tw_inputs_keep(engine, 0);
+        if (is_training) {
+            tw_inputs_keep(engine, 0);
+        }
         tw_walk_leave(engine);
     }
     for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
@@ -59,7 +61,9 @@ static tw_status_t step_forward(tw_engine_t *engine)
         if (status == TW_OK) {
             tw_model_block_forward(engine->model, u, engine->weight_ptrs, tw_inputs_output(engine, u - 1),
                                    tw_inputs_output(engine, u), keeps ? engine->saved[u - 1] : NULL);
-            tw_inputs_keep(engine, u);
+            if (is_training) {
+                tw_inputs_keep(engine, u);
+            }
             tw_walk_leave(engine);
         }
     }
@@ -128,7 +132,7 @@ static tw_status_t step_micro_batch(tw_engine_t *engine, size_t micro, double *l
     tw_data_place_t place = step_place_of(engine, micro);
     double begin = tw_time_sec();
     tw_status_t status = tw_engine_batch(engine, TW_DATA_TRAIN, &place);
-    status = status == TW_OK ? step_forward(engine) : status;
+    status = status == TW_OK ? tw_engine_forward(engine, 1) : status;
     status = status == TW_OK ? head(engine, micro, loss) : status;
     double middle = tw_time_sec();
     engine->forward_sec += middle - begin;

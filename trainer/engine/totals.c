@@ -40,11 +40,6 @@ tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const
         .wait_sec = after->wait_sec - before->wait_sec};
 }
 
-tw_engine_totals_t tw_engine_aside_begin(const tw_engine_t *engine)
-{
-    return tw_engine_totals_get(engine);
-}
-
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin)
 {
     tw_engine_totals_t end = tw_engine_totals_get(engine);

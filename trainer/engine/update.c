@@ -239,7 +239,7 @@ tw_status_t tw_engine_sync(tw_engine_t *engine)
     int is_lossy = tw_train_is_rounded(&engine->codecs.delta);
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && is_lossy) {
-        tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+        tw_engine_totals_t begin = tw_engine_totals_get(engine);
         status = tw_engine_refresh(engine);
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);
     }

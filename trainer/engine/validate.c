@@ -7,20 +7,7 @@
 
 static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
 {
-    tw_status_t status = tw_walk_enter(engine);
-    if (status == TW_OK) {
-        status = tw_model_embed_forward(engine->model, engine->weight_ptrs, engine->tokens,
-                                        tw_inputs_output(engine, 0));
-        tw_walk_leave(engine);
-    }
-    for (size_t u = 1; u <= engine->n_layer && status == TW_OK; u++) {
-        status = tw_walk_enter(engine);
-        if (status == TW_OK) {
-            tw_model_block_forward(engine->model, u, engine->weight_ptrs, tw_inputs_output(engine, u - 1),
-                                   tw_inputs_output(engine, u), NULL);
-            tw_walk_leave(engine);
-        }
-    }
+    tw_status_t status = tw_engine_forward(engine, 0);
     status = status == TW_OK ? tw_walk_enter(engine) : status;
     if (status == TW_OK) {
         status = tw_model_losses(engine->model, engine->weight_ptrs, engine->x[engine->n_layer],
@@ -112,7 +99,7 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
         return TW_OK;
     }
     tw_status_t status = tw_engine_drain(engine);
-    tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+    tw_engine_totals_t begin = tw_engine_totals_get(engine);
     if (status == TW_OK) {
         status = deal(engine, &dealt);
         status = status == TW_OK ? validate(engine, &dealt) : status;
@@ -177,7 +164,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     *equal = 0;
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
-        tw_engine_totals_t begin = tw_engine_aside_begin(engine);
+        tw_engine_totals_t begin = tw_engine_totals_get(engine);
         /* gather once first: hpZ's replicas are filled by the first gathers after an update */
         status = engine->has_replicas && !engine->codecs.has_delta ? tw_walk_all(engine, NULL) : TW_OK;
         status = status == TW_OK ? check_copies(engine) : status;

@@ -40,14 +40,23 @@ static const char doc[] = "Latency and bandwidth of the NCCL net plugin between 
 static void net_take_size(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     options_t *options = ctx;
-    options->sizes[options->n_sizes] = tw_flag_bytes(state, flag, item, 1, TW_NCCL_MESSAGE_BYTES);
+    size_t *size = &options->sizes[options->n_sizes];
+    if (tw_parse_bytes(item, size) != TW_OK || *size < 1 || *size > TW_NCCL_MESSAGE_BYTES) {
+        argp_error(state, "--%s: '%s' is not a size from 1 to %zu", flag->field.name, item,
+                   (size_t)TW_NCCL_MESSAGE_BYTES);
+    }
 }
 
 static void take_connections(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
 {
     options_t *options = ctx;
-    options->connections[options->n_connections] =
-        (int)tw_flag_int(state, flag, item, 1, NET_CONNECTIONS_MAX);
+    char *end;
+    const long n = strtol(item, &end, 10);
+    if (end == item || *end || n < 1 || n > NET_CONNECTIONS_MAX) {
+        argp_error(state, "--%s: '%s' is not a number from 1 to %d", flag->field.name, item,
+                   NET_CONNECTIONS_MAX);
+    }
+    options->connections[options->n_connections] = (int)n;
 }
 
 static void take_peer(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *item)
