@@ -69,7 +69,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
     return buf;
 }
 
-/* ---- asked to end -------------------------------------------------------------------------------------- */
+/* ---- requests to end ----------------------------------------------------------------------------------- */
 
 static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
 

@@ -23,8 +23,6 @@ static uint64_t tw_load_ns(const uint64_t *at)
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------- */
-
 /** End a request, with success or an error. */
 static void request_finish(tw_coll_request_t *request, tw_status_t status)
 {
@@ -107,7 +105,7 @@ tw_status_t tw_coll_check_process(const tw_coll_t *coll)
         coll->topo.rank);
 }
 
-/* ---- moving -------------------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------------------ */
 
 /** Step a request: its schedule's messages, and the rest. TW_OK: it has ended. */
 static tw_status_t request_step(tw_coll_request_t *request, int *moved)
@@ -455,7 +453,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
     return coll->progress ? tw_progress_call(coll->progress, request_post, &call) : request_post(&call);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------- */
+/* ---- test and wait ------------------------------------------------------------------------------------- */
 
 /** Test a request of a communicator with a progress thread: only that thread moves it. */
 static tw_status_t test_apart(tw_coll_request_t *request)

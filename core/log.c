@@ -165,7 +165,7 @@ void tw_log_held_cleanup(tw_log_held_t *held, int is_printed)
     *held = (tw_log_held_t){.first = NULL};
 }
 
-/* ------------------------------------------------------------------------------------------------------ */
+/* ---- log lines ----------------------------------------------------------------------------------------- */
 
 void tw_log(tw_log_level_t level, const char *file, int line, const char *format, ...)
 {

@@ -235,7 +235,7 @@ tw_status_t tw_hpz_kept_wait(tw_hpz_kept_t *kept, tw_hpz_gathered_t *out)
     return gather_look(kept, 1, out);
 }
 
-/* ---- along the rail ------------------------------------------------------------------------------------ */
+/* ---- messages along the rail --------------------------------------------------------------------------- */
 
 static tw_status_t check_record(const tw_hpz_kept_t *kept, const tw_hpz_record_t *own,
                                 const tw_hpz_record_t *other, int rank)
@@ -379,7 +379,7 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/* ---- in the node --------------------------------------------------------------------------------------- */
+/* ---- the gather in the node ---------------------------------------------------------------------------- */
 
 /** Fill in the counts of the node's exchange for runs of this length: its rail's rank holds a run. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)

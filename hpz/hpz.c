@@ -14,8 +14,6 @@ static const tw_config_field_t fields[] = {
 
 const tw_config_table_t tw_hpz_config_table = TW_CONFIG_TABLE("hpz", fields, tw_hpz_options_t);
 
-/* ---- creating ------------------------------------------------------------------------------------------ */
-
 static tw_status_t copy_tensors(tw_hpz_t *hpz)
 {
     size_t n = hpz->params.n_tensors;
@@ -104,8 +102,6 @@ void tw_hpz_destroy(tw_hpz_t *hpz)
     free((void *)hpz->params.tensors);
     free(hpz);
 }
-
-/* ---- what can be asked --------------------------------------------------------------------------------- */
 
 const tw_hpz_layout_t *tw_hpz_layout(const tw_hpz_t *hpz)
 {

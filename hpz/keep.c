@@ -6,8 +6,6 @@
 #include "hpz/keep_state.h"
 #include "hpz/state.h"
 
-/* ---- making -------------------------------------------------------------------------------------------- */
-
 typedef enum members { ALL, NODE, RAIL } members_t;
 
 static tw_status_t make_group(const tw_hpz_keeper_t *keeper, tw_coll_t *coll, members_t members,

@@ -169,7 +169,7 @@ size_t tw_hpz_slice_elems(const tw_hpz_layout_t *layout, int unit, int node, int
     return n_elems;
 }
 
-/* ---- making -------------------------------------------------------------------------------------------- */
+/* ---- creating a layout --------------------------------------------------------------------------------- */
 
 static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors, int n_nodes,
                                 int ranks_per_node)

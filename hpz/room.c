@@ -27,8 +27,6 @@ tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
     return TW_OK;
 }
 
-/* ---- replicas ------------------------------------------------------------------------------------------ */
-
 static tw_status_t make_last(tw_hpz_t *hpz, int unit)
 {
     tw_hpz_unit_t *own = &hpz->units[unit];

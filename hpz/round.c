@@ -26,8 +26,6 @@ struct tw_hpz_round {
     uint32_t step;      /* counts calls, for the seed of stochastic rounding */
 };
 
-/* ---- making -------------------------------------------------------------------------------------------- */
-
 static tw_status_t round_check(const tw_hpz_kept_params_t *params, size_t index)
 {
     const tw_hpz_part_t *part = &params->parts[index];

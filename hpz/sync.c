@@ -232,7 +232,7 @@ tw_status_t tw_hpz_progress(tw_hpz_t *hpz)
     return status == TW_IN_PROGRESS ? TW_OK : status;
 }
 
-/* ---- begin --------------------------------------------------------------------------------------------- */
+/* ---- beginning a sync ---------------------------------------------------------------------------------- */
 
 static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, uint64_t version)
 {
@@ -367,7 +367,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/* ---- finish -------------------------------------------------------------------------------------------- */
+/* ---- finishing a sync ---------------------------------------------------------------------------------- */
 
 /** Apply the messages of all nodes, in node order, which is the order of the pieces too. */
 static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* ---- choosing ------------------------------------------------------------------------------------------ */
-
 /** Choose the window of exponents that covers most of the sample; of equals the highest. */
 static uint8_t choose_base(const tw_delta_sample_t *sample)
 {
@@ -92,8 +90,6 @@ void tw_delta_stats_choose(tw_delta_sample_t *sample, int second, tw_delta_stats
     choose_freqs(sample, stats);
 }
 
-/* ---- on the wire --------------------------------------------------------------------------------------- */
-
 size_t tw_delta_stats_write(const tw_delta_stats_t *stats, int second, uint8_t *dst)
 {
     uint8_t *at = tw_delta_contexts_write(stats, second, dst);
@@ -115,8 +111,6 @@ size_t tw_delta_stats_read(tw_delta_stats_t *stats, int second, const uint8_t *s
     }
     return (size_t)(source.at - src);
 }
-
-/* ---- tables -------------------------------------------------------------------------------------------- */
 
 static void fill_rows(const tw_delta_stats_t *stats, tw_delta_model_t *model)
 {

@@ -4,8 +4,6 @@
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
 
-/* ---- dither -------------------------------------------------------------------------------------------- */
-
 /** Do Philox for four counters, as 64-bit elements of which the lower halves count: products need not be put
  *  together. The first round is short, as the other words of a counter are 0. */
 INLINE void philox4(vec_t counters, const vec_t keys[TW_PHILOX_ROUNDS][2], vec_t words[4])
@@ -52,8 +50,6 @@ static void avx2_dither(const uint32_t key[2], uint32_t group, size_t n_groups, 
         }
     }
 }
-
-/* ---- elements ------------------------------------------------------------------------------------------ */
 
 /* For two times 8 elements: their steps, and their dither less its least value, plus 1. */
 typedef struct {

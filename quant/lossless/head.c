@@ -11,8 +11,6 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------- */
-
 /** Put a list's values into the codec's list, in the form in which they are sent. *k: how many low bits are
  *  sent as they are: as many as the mean has, or one less. Returns the bits of the list. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
@@ -203,8 +201,6 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     }
     return target.fits ? target.at : NULL;
 }
-
-/* ---- in ------------------------------------------------------------------------------------------------ */
 
 /* Unread bytes, and whether anything was wrong with those that were read. */
 typedef struct {

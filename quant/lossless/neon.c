@@ -27,8 +27,6 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 
 #include "quant/lossless/lanes.h"
 
-/* ---- the other bits ------------------------------------------------------------------------------------ */
-
 /* For byte k of a half's 16: which byte of elements 28 to 31, at the end of the 32, has its high bit, and
  * which bit that is. The last four have none. */
 #define ELEMENT(k) ((k) < 28 ? 12 + (k) / 7 : 0)
