@@ -356,7 +356,7 @@ tw_status_t tw_ip_meeting_of_job(void)
     return meet_job(meeting);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------- */
+/* ---- asking the registry ------------------------------------------------------------------------------- */
 
 static tw_ip_reason_t reason_of(uint32_t verdict)
 {

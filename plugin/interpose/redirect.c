@@ -51,7 +51,7 @@ typedef struct object {
     size_t n_calls, n_relocations;
 } object_t;
 
-/* ---- what there is ------------------------------------------------------------------------------------- */
+/* ---- places to redirect -------------------------------------------------------------------------------- */
 
 /** Find the real function with this name, and its wrapper, into `to`. NULL: there is none. */
 static void *find_wrapped(const char *name, void **to)
@@ -198,7 +198,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* ---- changing it --------------------------------------------------------------------------------------- */
+/* ---- changing places ----------------------------------------------------------------------------------- */
 
 /** Change the protection of a place's page. An address is aligned, and so lies within one page. */
 static int protect(const place_t *place, int protection)
@@ -244,7 +244,7 @@ static int set_all(const places_t *places)
     return 0;
 }
 
-/* ---- once, and again ----------------------------------------------------------------------------------- */
+/* ---- redirecting the process --------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_on;                /**< 1: calls have been redirected */

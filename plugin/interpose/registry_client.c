@@ -11,8 +11,6 @@
 
 #define ANSWER_SEC 20.0 /**< the longest that an answer may take, besides wait_ms */
 
-/* ---- sockets ------------------------------------------------------------------------------------------- */
-
 /** Wait for the socket. Returns 1 once it is ready; 0: not in time. */
 static int wait_until(int fd, short events, double end_sec)
 {
@@ -65,8 +63,6 @@ static int send_all(int fd, const void *message, size_t bytes)
 {
     return send(fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
-
-/* ---- questions ----------------------------------------------------------------------------------------- */
 
 /** Reach the registry, which must know the meeting and prove it. -1: nobody there answered. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)

@@ -7,8 +7,6 @@
 
 #define SEED 0x7457 /**< seed of stochastic rounding; the step tells calls apart */
 
-/* ---- judging ------------------------------------------------------------------------------------------- */
-
 /** Judge a call, now that its communicator is known. With comm->lock. */
 static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
@@ -41,8 +39,6 @@ int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready)
     }
     return why == TW_IP_REPLACED;
 }
-
-/* ---- running ------------------------------------------------------------------------------------------- */
 
 static double ring_bytes(const tw_ip_comm_t *comm, const tw_ip_call_t *call, size_t elem_bytes)
 {

@@ -33,8 +33,6 @@ static void *open_library(void)
     return library ? library : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* ---- what both say ------------------------------------------------------------------------------------- */
-
 typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
@@ -63,8 +61,6 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
     tw_config_leave_names();
     (void)dlclose(library);
 }
-
-/* ---- TW_INTERPOSE -------------------------------------------------------------------------------------- */
 
 static int (*redirect)(void); /* NULL: nobody asked for it, or it cannot be done */
 static tw_status_t verdict;

@@ -322,7 +322,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     return tw_fail(TW_ERR_FORMAT, "rank %d: peer 0: it sent a malformed list of addresses", monitor->rank);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------------------------------------- */
 
 static void monitor_free(tw_monitor_t *monitor)
 {

@@ -33,8 +33,6 @@ void tw_handshake_cleanup(tw_handshake_t *handshake)
     handshake->stage = TW_HANDSHAKE_CONNECTING;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------------- */
-
 static tw_status_t send_told(tw_handshake_t *handshake, const tw_msg_blob_t *told)
 {
     tw_msg_writer_t list = {0};

@@ -3,7 +3,7 @@
 
 #include "transport/p2p/state.h"
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
+/* ---- creating and freeing ------------------------------------------------------------------------------ */
 
 static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_message_t *message,
                                         int is_send)
@@ -180,7 +180,7 @@ tw_status_t tw_p2p_recv(tw_p2p_peer_t *peer, const tw_transport_message_t *messa
     return TW_OK;
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------- */
+/* ---- test and queries ---------------------------------------------------------------------------------- */
 
 tw_p2p_need_t tw_p2p_request_needs(const tw_p2p_request_t *request)
 {

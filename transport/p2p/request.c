@@ -3,8 +3,6 @@
 
 #include "transport/p2p/state.h"
 
-/* ---- numbers ------------------------------------------------------------------------------------------- */
-
 #define NO_NUMBER UINT32_MAX
 
 static int numbers_grow(tw_p2p_numbers_t *numbers)
@@ -55,8 +53,6 @@ void tw_p2p_number_release(tw_p2p_numbers_t *numbers, tw_p2p_request_t *request)
     numbers->first_free = index;
     request->number = 0;
 }
-
-/* ---- life of a request --------------------------------------------------------------------------------- */
 
 void tw_p2p_request_queue(tw_p2p_request_t *request, struct tw_p2p_request_list *queue)
 {

@@ -11,8 +11,6 @@
 /** Pause between two checks whether all has gone out. */
 #define LOOK_MS 1
 
-/* ---- leaving ------------------------------------------------------------------------------------------- */
-
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
 {
     tw_tcp_link_t *link = stream->link;

@@ -17,8 +17,6 @@ static tw_status_t device_failed(const tw_tcp_device_t *device, const char *what
     return tw_status_from_errno(error);
 }
 
-/* ---- at work ------------------------------------------------------------------------------------------- */
-
 static int watch_listener(tw_tcp_device_t *device, int operation)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = device};
@@ -106,8 +104,6 @@ static int tcp_arm(tw_p2p_worker_t *worker)
     }
     return worker->p2p->n_events != n_before || !TAILQ_EMPTY(&worker->tcp->ready);
 }
-
-/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void tcp_shut(tw_p2p_worker_t *worker)
 {

@@ -14,8 +14,6 @@
 #define ASKED_OFTEN 32
 #define ROUNDS_UNASKED 4
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
-
 tw_tcp_link_t *tw_tcp_link_create(tw_tcp_device_t *device, int fd, tw_tcp_stage_t stage)
 {
     tw_tcp_link_t *link = calloc(1, sizeof(*link));

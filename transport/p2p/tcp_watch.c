@@ -111,7 +111,7 @@ static void say_alive(tw_p2p_peer_t *peer, uint64_t heard_ns, uint64_t now)
     }
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------- */
+/* ---- finding dead connections -------------------------------------------------------------------------- */
 
 static void note_moves(tw_tcp_link_t *link, uint64_t now)
 {

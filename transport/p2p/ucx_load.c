@@ -25,8 +25,6 @@ static int ucx_find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* ---- manners ------------------------------------------------------------------------------------------- */
-
 /** Restore the signal handlers that UCX replaces when it is loaded, to print a stack before the process ends;
  *  not if the user asks UCX for its own. */
 static void signals_give_back(void *library)
@@ -78,8 +76,6 @@ static void log_take(void *library)
         push(log_line);
     }
 }
-
-/* ---- loading ------------------------------------------------------------------------------------------- */
 
 static int find_all(void *library, tw_ucx_t *found)
 {

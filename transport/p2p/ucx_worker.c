@@ -107,7 +107,7 @@ static void ucx_destroy(tw_p2p_worker_t *worker)
     }
 }
 
-/* ---- at work ------------------------------------------------------------------------------------------- */
+/* ---- operations of the carrier ------------------------------------------------------------------------- */
 
 static unsigned ucx_progress(tw_p2p_worker_t *worker)
 {
@@ -152,7 +152,7 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
                                      .flush = ucx_flush,
                                      .destroy = ucx_destroy};
 
-/* ---- kinds --------------------------------------------------------------------------------------------- */
+/* ---- shared memory and network ------------------------------------------------------------------------- */
 
 /* Transports and devices are set here alone, never by the user's UCX_ variables: that keeps node and network
  * apart. */

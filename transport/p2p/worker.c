@@ -5,8 +5,6 @@
 #include "transport/devices.h"
 #include "transport/p2p/state.h"
 
-/* ---- devices ------------------------------------------------------------------------------------------- */
-
 static tw_status_t net_workers_create(tw_p2p_t *p2p)
 {
     const char *at = p2p->params.net_devices;

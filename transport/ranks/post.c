@@ -20,8 +20,6 @@ tw_status_t tw_ranks_recv_post(tw_transport_t *transport, const tw_transport_mes
     return tw_p2p_recv(peer, message, (tw_p2p_request_t **)out);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------- */
-
 /** What is known of a peer that has left: whether all that it sent is here, or it has been silent for too
  *  long, so that nothing more can come. NULL: the peer has not left. */
 static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p2p_peer_t *peer)
@@ -71,8 +69,6 @@ void tw_ranks_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
 {
     tw_p2p_cancel(tw_ranks_of(transport)->p2p, (tw_p2p_request_t *)opaque);
 }
-
-/* ---- moving and sleeping ------------------------------------------------------------------------------- */
 
 /** Tell the monitor from whom something has come, more often than it passes that on. Parts of messages count:
  *  on a slow link a whole one takes longer than a rank may be silent. */

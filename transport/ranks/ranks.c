@@ -33,7 +33,7 @@ static int tw_ranks_failed_rank(const tw_transport_t *transport)
     return tw_monitor_failed_rank(((const tw_ranks_t *)transport)->monitor);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
+/* ---- leaving ------------------------------------------------------------------------------------------- */
 
 /** Free everything but the requests and the monitor. */
 static void tw_ranks_free(tw_ranks_t *ranks)

@@ -14,8 +14,6 @@ struct tw_collnet_region {
     size_t bytes;
 };
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
-
 static void init_lists(tw_collnet_comm_t *comm)
 {
     TAILQ_INIT(&comm->idle);

@@ -30,8 +30,6 @@ struct tw_collnet_listener {
     tw_collnet_settings_t settings;
 };
 
-/* ---- listening ----------------------------------------------------------------------------------------- */
-
 static tw_status_t open_listener(tw_collnet_listener_t *listener)
 {
     handle_t *handle = &listener->handle;
@@ -84,8 +82,6 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener)
     }
     free(listener);
 }
-
-/* ---- meeting ------------------------------------------------------------------------------------------- */
 
 /** Make the token of the handle's secret, and of the user's token if there is one. */
 static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])

@@ -9,7 +9,7 @@
 
 #define SLEEP_SEC 1.0 /* longest sleep between two progress checks */
 
-/* ---- what is asked ------------------------------------------------------------------------------------- */
+/* ---- posting operations -------------------------------------------------------------------------------- */
 
 /** Count the elements of the window that belong to a rank. */
 static size_t in_window(const tw_collnet_work_t *work, int rank)
@@ -47,7 +47,7 @@ static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *re
     return tw_coll_post(comm->coll, &args, &request->operation);
 }
 
-/* ---- what has ended ------------------------------------------------------------------------------------ */
+/* ---- ended operations ---------------------------------------------------------------------------------- */
 
 /** Bytes that an operation reads: in a gather, those of the window that are this rank's. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
@@ -70,7 +70,7 @@ static void worker_end_request(tw_collnet_comm_t *comm, tw_collnet_request_t *re
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* ---- moving -------------------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------------------ */
 
 static tw_collnet_request_t *take_posted(tw_collnet_comm_t *comm)
 {
@@ -141,7 +141,7 @@ static tw_status_t worker_move(tw_collnet_comm_t *comm)
     return status;
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------- */
+/* ---- status of the communicator ------------------------------------------------------------------------ */
 
 /** Tell those who wait what the communicator's status is. */
 static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
@@ -196,7 +196,7 @@ static void worker_serve(tw_collnet_comm_t *comm)
     }
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 /* What must be the same on all ranks. */
 typedef struct terms {

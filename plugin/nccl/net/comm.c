@@ -208,7 +208,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
     return status;
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------------------------------------- */
 
 void tw_net_comm_close(tw_net_comm_t *comm)
 {

@@ -12,8 +12,6 @@
 
 #define NAMES_BYTES 512
 
-/* ---- what there is ------------------------------------------------------------------------------------- */
-
 /** AF_INET, AF_INET6, or AF_UNSPEC. Another value of NCCL_SOCKET_FAMILY means nothing to NCCL either. */
 static int wanted_family(void)
 {
