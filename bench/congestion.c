@@ -66,8 +66,6 @@ const char *tw_congestion_in_use(char *list, size_t list_bytes)
     return list;
 }
 
-/* ---- routes -------------------------------------------------------------------------------------------- */
-
 /** Return the attribute of this type among `bytes` of attributes, or NULL. */
 static const struct rtattr *find_attribute(const struct rtattr *first, size_t bytes, int type)
 {

@@ -404,8 +404,6 @@ static void judge_speed(tw_doctor_judge_t *judge, int device)
                   "TW_NET_DEVICES; more streams (--streams 16); RDMA by TW_NET_TLS where there is some");
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------- */
-
 void tw_doctor_judge_links(tw_doctor_judge_t *judge)
 {
     for (int device = 0; device < tw_doctor_measured_devices(judge->result); device++) {

@@ -150,7 +150,7 @@ static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t 
     return TW_OK;
 }
 
-/* ---- together ------------------------------------------------------------------------------------------ */
+/* ---- flows of all nodes -------------------------------------------------------------------------------- */
 
 /** Tell rank 0 of the flows that this node has sent. */
 static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t *s,

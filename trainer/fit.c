@@ -16,8 +16,6 @@
 #define PATH_BYTES 4096
 #define DELTA_BITS 4.0 /* bits of a lossless delta per parameter, about */
 
-/* ---- what there is ------------------------------------------------------------------------------------- */
-
 /** Return the number after a word at the beginning of a line; -1 if there is none. */
 static double fit_read_number(const char *path, const char *word)
 {

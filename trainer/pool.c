@@ -107,7 +107,7 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------------------------------------- */
 
 static tw_status_t start_workers(tw_pool_t *pool)
 {

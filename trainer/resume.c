@@ -269,7 +269,7 @@ static tw_status_t resume(tw_persist_t *persist)
     return try_step(persist, path, NO_STEP, &verdict);
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- restoring a run ----------------------------------------------------------------------------------- */
 
 /** Claim the folder's steps from here on for this run; rank 0 calls it. */
 static tw_status_t claim_folder(const tw_persist_t *persist)
@@ -302,7 +302,7 @@ tw_status_t tw_persist_restore(tw_persist_t *persist)
     return tw_agree_status(persist->own, tw_coll_rank(persist->own) == 0 ? claim_folder(persist) : TW_OK);
 }
 
-/* ---- back ---------------------------------------------------------------------------------------------- */
+/* ---- rolling back -------------------------------------------------------------------------------------- */
 
 tw_status_t tw_persist_rollback(tw_persist_t *persist)
 {

@@ -33,8 +33,6 @@ static double entropy_of(uint32_t *keys, size_t n)
     return sum_of_runs(keys, n, 16) - sum_of_runs(keys, n, 0);
 }
 
-/* ---- the lossless codec -------------------------------------------------------------------------------- */
-
 /** Return the upper 16 bits of an element: sign, exponent, first bits of the mantissa. */
 static uint32_t codecs_head_of(const cb_tensor_t *tensor, size_t i)
 {
@@ -90,8 +88,6 @@ static double lossless_bits(const cb_set_t *set, uint32_t *keys)
     }
     return bits + entropy_of(keys, at);
 }
-
-/* ---- the delta ----------------------------------------------------------------------------------------- */
 
 /** Return the change in units in the last place. */
 static int16_t change(uint16_t from, uint16_t to)

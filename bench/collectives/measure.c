@@ -180,7 +180,7 @@ static tw_status_t warm_up(run_t *run, mode_run_t *m)
     return check_result(run, m);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------- */
+/* ---- all modes at one size ----------------------------------------------------------------------------- */
 
 static void show_progress(const run_t *run, const mode_run_t *m, int done)
 {

@@ -29,8 +29,6 @@ static uint64_t body_checksum(const json_t *body)
     return checksum;
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------- */
-
 static json_t *tensor_list(const tw_model_t *model)
 {
     size_t n_tensors;
@@ -173,8 +171,6 @@ tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, c
     json_decref(json);
     return failed ? tw_fail(TW_ERR_IO, "%s: cannot write it: %s", path, strerror(error)) : TW_OK;
 }
-
-/* ---- in ------------------------------------------------------------------------------------------------ */
 
 static tw_status_t damaged(const char *path, const char *what)
 {

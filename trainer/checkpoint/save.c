@@ -280,7 +280,7 @@ tw_status_t tw_checkpoint_prepare(const char *path)
     return TW_OK;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- saving a checkpoint ------------------------------------------------------------------------------- */
 
 static void save_destroy(saving_t *saving)
 {

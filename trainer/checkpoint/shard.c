@@ -9,8 +9,6 @@ enum { NAME_BYTES = 160 };
 
 static const char *const kind_names[TW_CHECKPOINT_KIND_COUNT] = {"master", "m", "v"};
 
-/* ---- out ----------------------------------------------------------------------------------------------- */
-
 /* The tensors that a file's header lists. */
 typedef struct listing {
     tw_safetensors_spec_t *specs;
@@ -104,8 +102,6 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
     free(listing.names);
     return status;
 }
-
-/* ---- in ------------------------------------------------------------------------------------------------ */
 
 /** Split "KIND/TENSOR/FIRST"; return 1 if it has that form. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)

@@ -208,7 +208,7 @@ static tw_status_t find_groups(const tw_data_names_t *names, tw_data_t *data)
     return data->n_groups > 1 ? make_turns(data) : TW_OK;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- opening a source ---------------------------------------------------------------------------------- */
 
 static tw_status_t check_config(const tw_data_config_t *config)
 {

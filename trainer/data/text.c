@@ -13,8 +13,6 @@ int tw_data_has_text(const tw_data_t *data)
     return data->vocabulary || data->is_bytes;
 }
 
-/* ---- text to tokens ------------------------------------------------------------------------------------ */
-
 static tw_status_t check_utf8(const char *label, const char *text, size_t bytes)
 {
     for (size_t at = 0, length; at < bytes; at += length) {
@@ -55,8 +53,6 @@ tw_status_t tw_data_text_tokens(const tw_data_t *data, const char *label, const 
     tw_data_tokens_cleanup(&read);
     return *tokens ? TW_OK : tw_fail(TW_ERR_NO_MEMORY, "%s: out of memory", label);
 }
-
-/* ---- tokens to text ------------------------------------------------------------------------------------ */
 
 #define REPLACEMENT "\xef\xbf\xbd"
 

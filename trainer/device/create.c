@@ -265,7 +265,7 @@ static const tw_model_device_ops_t device_ops = {.host_sizes = host_sizes,
                                                  .pin = pin,
                                                  .unpin = unpin};
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- creating a model ---------------------------------------------------------------------------------- */
 
 static tw_status_t device_init(tw_device_model_t *m)
 {

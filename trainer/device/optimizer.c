@@ -36,8 +36,6 @@ struct tw_device_optimizer {
     float host_scale;
 };
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
-
 static size_t optimizer_aligned(size_t n)
 {
     return tw_size_mul(tw_size_add(n, TW_DEVICE_ALIGN_ELEMS - 1) / TW_DEVICE_ALIGN_ELEMS,

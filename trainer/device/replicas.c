@@ -76,7 +76,7 @@ static uint16_t *fresh(void *ctx)
     return ((tw_device_replicas_t *)ctx)->fresh;
 }
 
-/* ---- moving -------------------------------------------------------------------------------------------- */
+/* ---- copies -------------------------------------------------------------------------------------------- */
 
 static tw_status_t enqueue_copy(tw_device_replicas_t *r, void *to, const void *from, size_t n_bytes)
 {
@@ -190,7 +190,7 @@ static tw_status_t replicas_decode(void *ctx, const tw_quant_delta_segment_t *se
     return (tw_status_t)r->outcome->status;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------------------------------------- */
 
 static const tw_hpz_memory_t operations = {.reserve = replicas_reserve,
                                            .group = replicas_group,

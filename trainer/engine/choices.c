@@ -2,8 +2,6 @@
  * it, and so does the planner. */
 #include "trainer/engine/engine.h"
 
-/* ---- the order ----------------------------------------------------------------------------------------- */
-
 size_t tw_engine_visited(size_t n_layer, size_t visit)
 {
     if (visit == 0 || visit == n_layer + 1) {
@@ -37,8 +35,6 @@ int tw_engine_is_fp8(const tw_train_options_t *o, const tw_model_tensor_t *tenso
 {
     return o->gather == TW_TRAIN_GATHER_FP8 && is_of_layers(tensor);
 }
-
-/* ---- at a time ----------------------------------------------------------------------------------------- */
 
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket)
 {

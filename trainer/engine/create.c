@@ -86,7 +86,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
     return status;
 }
 
-/* ---- what moves ---------------------------------------------------------------------------------------- */
+/* ---- slots and operations ------------------------------------------------------------------------------ */
 
 /** Return the most segments of an operation: hpz makes at most one for each rank and tensor. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
@@ -255,7 +255,7 @@ static tw_status_t activations(tw_engine_t *engine)
     return status;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------------------------------------- */
 
 static tw_status_t engine_load(tw_engine_t *engine)
 {
@@ -379,7 +379,7 @@ void tw_engine_destroy(tw_engine_t *engine)
     free(engine);
 }
 
-/* ---- what can be asked --------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------------------- */
 
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces)
 {

@@ -59,7 +59,7 @@ static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_o
     return slot->elems;
 }
 
-/* ---- what is asked for --------------------------------------------------------------------------------- */
+/* ---- arguments of reductions --------------------------------------------------------------------------- */
 
 /** Fill in the arguments of stage 0's all-reduce: in place, a segment per tensor. */
 static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
@@ -146,7 +146,7 @@ static tw_status_t post_slices(tw_engine_t *engine, size_t index)
     return status;
 }
 
-/* ---- from first to last -------------------------------------------------------------------------------- */
+/* ---- a unit's reduction -------------------------------------------------------------------------------- */
 
 tw_status_t tw_reduce_post(tw_engine_t *engine, size_t index)
 {

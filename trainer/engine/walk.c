@@ -23,7 +23,7 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
                                  : &engine->block_slots[n_blocks_before % engine->n_block_slots];
 }
 
-/* ---- what lies in files -------------------------------------------------------------------------------- */
+/* ---- advice on files ----------------------------------------------------------------------------------- */
 
 /** Advise on the memory that a unit is gathered from. */
 static void advise_shard(const tw_engine_t *engine, size_t index,
@@ -39,7 +39,7 @@ static void advise_shard(const tw_engine_t *engine, size_t index,
     }
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------- */
+/* ---- posting gathers ----------------------------------------------------------------------------------- */
 
 static tw_status_t ask_world(tw_engine_t *engine, size_t index, tw_engine_slot_t *slot)
 {

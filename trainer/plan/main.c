@@ -8,8 +8,6 @@
 #include "flags/flags.h"
 #include "trainer/plan/program.h"
 
-/* ---- flags --------------------------------------------------------------------------------------------- */
-
 /** Parse a rate; 0, no link, means no bottleneck. */
 static void plan_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {

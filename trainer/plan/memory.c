@@ -126,7 +126,7 @@ static double inputs_bytes(const given_t *given)
            (double)given->engine->files[TW_ENGINE_INPUTS] / (double)given->n_layer;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------- */
+/* ---- a rank's memory ----------------------------------------------------------------------------------- */
 
 /** Return the bytes that are offloaded to host memory, or mapped from files: with a GPU, all. */
 static double off_device(const given_t *given, const tw_plan_memory_t *memory)
