@@ -123,7 +123,6 @@ static const char *kind_of(const tw_config_field_t *field)
     return "?";
 }
 
-/** Append text to what is in buf, as snprintf would. */
 static void print_append(char *buf, size_t buf_bytes, const char *before, const char *text)
 {
     size_t used = strlen(buf);

@@ -24,7 +24,6 @@ void tw_config_value_load(const tw_config_field_t *field, const void *options, t
 void tw_config_value_store(const tw_config_field_t *field, void *options, const tw_config_value_t *value);
 /** 1 if the field's value is a string, which the options struct then owns. */
 int tw_config_is_string(const tw_config_field_t *field);
-/** 1 if the field has a range. */
 int tw_config_has_range(const tw_config_field_t *field);
 
 /** Warn about every TW_ variable of the environment that is not known, naming the nearest name; only_near:

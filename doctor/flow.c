@@ -319,7 +319,6 @@ void tw_doctor_receive(tw_doctor_end_t *end)
 
 /* ---- sockets of a leader ------------------------------------------------------------------------------- */
 
-/** Open a socket on a port that is free. */
 static tw_status_t open_socket(const tw_doctor_facts_t *facts, int type, const struct sockaddr_in6 *address,
                                int *out, in_port_t *port)
 {

@@ -182,7 +182,6 @@ static tw_status_t make_cuts(tw_hpz_change_t *change, const tw_hpz_form_t *form)
     return tw_hpz_bytes_need(&change->segments, (change->n_cuts + 1) * sizeof(tw_quant_delta_segment_t));
 }
 
-/** Return the bytes of all cuts with this coding. */
 static size_t cut_bytes(const tw_hpz_change_t *change, tw_hpz_coding_t coding)
 {
     size_t bytes = 0;

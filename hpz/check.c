@@ -66,7 +66,6 @@ static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
     return tw_coll_run(hpz->params.coll, &args);
 }
 
-/** Return the first rank of a rank's rail. */
 static int first_of_rail(const tw_hpz_t *hpz, int rank)
 {
     int local = tw_coll_local_of(hpz->params.coll, rank), first = 0;

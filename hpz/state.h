@@ -131,7 +131,6 @@ tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
 
 /* ---- replica.c ----------------------------------------------------------------------------------------- */
 
-/** Return the bytes of an element of a replica. */
 size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 /** Return the address of element `offset` of this rank's replica. */
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);

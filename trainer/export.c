@@ -27,7 +27,6 @@ static int copy_bytes(FILE *in, FILE *out)
     return ferror(in) ? -1 : 0;
 }
 
-/** Write a copy, as a whole or not at all. */
 static tw_status_t write_copy(FILE *in, const char *to)
 {
     char temporary[PATH_BYTES + 8];

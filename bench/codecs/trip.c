@@ -249,7 +249,6 @@ static tw_status_t trip_sample(trip_t *trip, size_t at)
     return TW_OK;
 }
 
-/** Add the squares of a segment's values and of their errors. */
 static void add_errors(const segment_t *segment, double *squares, double *errors)
 {
     float x[PIECE_ELEMS], y[PIECE_ELEMS];

@@ -24,7 +24,6 @@
 #define CPUINFO_BYTES 8192
 #define RDMA_FOLDER "/sys/class/infiniband"
 
-/** Append a word to a list of words. */
 static void append_word(char *list, size_t list_bytes, const char *word)
 {
     size_t used = strlen(list);

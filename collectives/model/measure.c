@@ -22,7 +22,6 @@ static struct {
     tw_cpu_sample_t best, typical;
 } processor = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/** All readings of one member. */
 typedef struct readings {
     int rounds;
     tw_cpu_sample_t cpu[ROUNDS_MOST];

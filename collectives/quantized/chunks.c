@@ -84,7 +84,6 @@ static tw_status_t add_piece(cutter_t *cut, size_t segment, size_t first, size_t
     return TW_OK;
 }
 
-/** Cut elements [first, first + n_elems) of a segment. */
 static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size_t n_elems)
 {
     while (n_elems > 0) {

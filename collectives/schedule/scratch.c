@@ -21,7 +21,6 @@ struct tw_scratch {
     TAILQ_HEAD(, tw_scratch_user) users;
 };
 
-/** Find the size class of `bytes`, and the size of its buffers. */
 static int class_of(size_t bytes, size_t *class_bytes)
 {
     size_t least = bytes >> MIN_SHIFT > 0 ? bytes : (size_t)1 << MIN_SHIFT;

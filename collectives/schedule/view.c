@@ -19,7 +19,6 @@ void tw_view_append(tw_view_t *view, const void *base, size_t n_elems)
     view->extents[view->n_extents++] = (tw_view_extent_t){(char *)base, first};
 }
 
-/** Find the extent that holds element `first`. */
 static size_t find_extent(const tw_view_t *view, size_t first)
 {
     size_t low = 0, high = view->n_extents;

@@ -24,7 +24,6 @@ static uint8_t choose_base(const tw_delta_sample_t *sample)
     return (uint8_t)base;
 }
 
-/** Choose the factor of each exponent. */
 static void choose_factors(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t parts[TW_DELTA_EXPONENTS] = {0}, sizes[TW_DELTA_EXPONENTS] = {0};
@@ -39,7 +38,6 @@ static void choose_factors(const tw_delta_sample_t *sample, tw_delta_stats_t *st
     }
 }
 
-/** Find the context of each element of a sample. */
 static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *stats)
 {
     for (size_t i = 0; i < sample->n; i++) {

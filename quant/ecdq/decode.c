@@ -172,7 +172,6 @@ static int decode_coded_block(const decoding_t *decoding, const uint8_t *words, 
            ecdq_take_listed(ecdq, n, lanes + TW_ENTROPY_LANES_BYTES, end);
 }
 
-/** Read block `block`, which has n elements. */
 static tw_status_t ecdq_decode_block(decoding_t *decoding, tw_lossless_walk_t *walk, size_t block, size_t n,
                                      const tw_entropy_entry_t *entry)
 {

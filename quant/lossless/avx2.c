@@ -10,7 +10,6 @@ INLINE void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     *tables = model->encode;
 }
 
-/** Look up a group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {

@@ -35,7 +35,6 @@ INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
     return _mm512_mask_blend_epi16(high, low, up);
 }
 
-/** Look up a group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {

@@ -10,7 +10,6 @@ INLINE void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     *tables = model->encode;
 }
 
-/** Look up a group's entries. */
 INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const uint16_t *expected,
                     vec_t *entries, vec_t *reciprocals)
 {
@@ -60,7 +59,6 @@ static void neon_pack(const uint16_t *heads, size_t n, uint8_t *raw)
     tw_lossless_ref.pack(heads + whole, n - whole, raw);
 }
 
-/** The high bits of 16 bytes. */
 INLINE uint32_t high_bits_of(uint8x16_t bytes)
 {
     static const int8_t places[16] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7};

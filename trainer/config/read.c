@@ -80,7 +80,6 @@ static const char *table_name(const char *key, char buffer[KEY_BYTES])
     return tw_train_field_of(buffer) >= 0 || tw_train_ignored_reason(buffer) ? buffer : key;
 }
 
-/** Set a key to its value as text. */
 static tw_status_t set_key(tw_train_config_t *config, int is_file, const char *name, const char *text)
 {
     char now[KEY_BYTES], buffer[32];

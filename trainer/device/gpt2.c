@@ -26,7 +26,6 @@ static tw_device_norm_t gpt2_norm_of(const tw_device_model_t *m, size_t unit, in
                               .rstd = rstd};
 }
 
-/* The layers of a block. */
 typedef struct block {
     tw_device_norm_t norm_1, norm_2;
     tw_device_layer_t qkv, projection, fc, mlp_projection;

@@ -44,7 +44,6 @@ int tw_engine_gradients_lag(const tw_engine_t *engine)
     return tw_model_is_on_device(engine->model) && engine->options->overlap;
 }
 
-/** Return the device bytes of one holding. */
 static size_t bytes_there(const tw_engine_t *engine, int holding)
 {
     const tw_engine_home_t *home = &engine->homes[holding];

@@ -246,7 +246,6 @@ void tw_engine_free_all(tw_engine_t *engine)
     free_list(&engine->blocks);
 }
 
-/** Return the bytes that are held now. */
 static size_t held_bytes(const tw_engine_t *engine)
 {
     return engine->memory_bytes + tw_hpz_memory_bytes(engine->hpz) + tw_coll_workspace_bytes(engine->coll);

@@ -89,7 +89,6 @@ static tile_t tile_at(const head_t *head, size_t first)
     return (tile_t){first, rows, from, first + rows - from};
 }
 
-/** Return the rows of a factor from `row` on. */
 static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
 {
     return tw_factor_from(factor, row * factor.stride);

@@ -38,7 +38,6 @@ static void by_columns(const tw_compute_t *compute, call_t *call, tw_pool_range_
 
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
-/** Return rows first .. first + n - 1 of a norm. */
 static tw_model_norm_t norm_rows(const tw_model_norm_t *norm, size_t first, size_t n)
 {
     tw_model_norm_t rows = *norm;

@@ -233,7 +233,6 @@ static tw_status_t print_case(plan_t *plan, const tw_plan_case_t *given, const c
     return plan_print_advice(&here.plan, given, &point, &today);
 }
 
-/** Print a line for each case. */
 static tw_status_t print_short(plan_t *plan, const tw_plan_cases_t *cases)
 {
     printf("\n# steps in seconds at the largest size of each: today, and predicted here\n%-30s %8s", "# case",

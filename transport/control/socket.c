@@ -152,7 +152,6 @@ static int socket_begin(const struct sockaddr_storage *from, const char *device,
     return fd;
 }
 
-/** Set the device of a link-local address. */
 static void set_scope(struct sockaddr_storage *address, unsigned device)
 {
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;

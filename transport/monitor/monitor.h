@@ -54,7 +54,6 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
 /** Begin to leave. counts ([world], copied): leave in order, saying goodbye and lingering for the others'
  *  goodbyes as described above; NULL: just leave. Only the first call counts. */
 void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts);
-/** Whether leaving is over. */
 int tw_monitor_has_left(const tw_monitor_t *monitor);
 /** Leave, unless that has begun, wait until it is over, and free the monitor. Accepts NULL. */
 void tw_monitor_destroy(tw_monitor_t *monitor);

@@ -83,7 +83,6 @@ static size_t head_bytes(const tw_tcp_link_t *link)
     return tw_p2p_head_bytes(word);
 }
 
-/** Take the header of `bytes` out of the buffer. */
 static const char *header_take(tw_tcp_link_t *link, size_t bytes)
 {
     const tw_p2p_peer_t *peer = link->stream->peer;

@@ -173,7 +173,6 @@ static tw_status_t open_own_end(tw_ranks_t *ranks, const char *token)
 
 /* ---- everyone's addresses ------------------------------------------------------------------------------ */
 
-/** Count the other ranks that share memory with this one, and those that do not. */
 static void count_others(tw_ranks_t *ranks)
 {
     for (int r = 0; r < ranks->base.world; r++) {
