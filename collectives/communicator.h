@@ -62,7 +62,7 @@ typedef struct tw_coll_choice {
 
 /** A choice that was made before, found again by its key. */
 typedef struct tw_coll_known {
-    uint64_t key; /**< hash of the arguments on which it depends */
+    uint64_t key; /**< hash of the arguments on which the choice depends */
     tw_coll_choice_t choice;
 } tw_coll_known_t;
 
@@ -71,7 +71,7 @@ struct tw_coll_request {
     tw_coll_t *coll;
     tw_status_t status; /**< TW_IN_PROGRESS while running */
     uint64_t posted_ns;
-    int is_detached; /**< nobody waits for it: it is freed when it ends */
+    int is_detached; /**< nobody waits for the request: it is freed when it ends */
     /** 1: the request is no operation, but tells the neighbours that this rank could not post one */
     int is_failed;
     int is_said; /**< 1: a warning that this patient operation is late was logged */
@@ -142,12 +142,12 @@ struct tw_coll {
     int owns_transport;        /**< 1: destroyed with the communicator */
     tw_shared_t *shared; /**< what all communicators of the transport share; NULL: there is no transport */
     tw_shared_mover_t mover;
-    int id; /**< 0: there is none, as there is no transport, or it is not agreed yet */
+    int id; /**< 0: there is no transport, or the id is not agreed yet */
     int deterministic;
     tw_coll_options_t options;
     tw_topo_t topo;
     uint32_t sequence;             /**< number of operations so far */
-    unsigned n_forks;              /**< tw_fork_count of the process that made it */
+    unsigned n_forks;              /**< tw_fork_count of the process that made the communicator */
     tw_status_t status;            /**< TW_OK, or the error that has ended the communicator */
     tw_coll_request_list_t active; /**< in the order posted */
     tw_coll_request_list_t ended;  /**< requests whose status nobody has asked for yet */
@@ -170,7 +170,7 @@ struct tw_coll {
     tw_coll_known_t known[TW_COLL_KNOWN];      /**< the latest choices */
     size_t n_known;                            /**< how many choices there were */
 
-    int device_index;   /**< GPU memory, with a progress thread: the device that it makes current */
+    int device_index;   /**< GPU memory, with a progress thread: the device that the thread makes current */
     struct tw_gpu *gpu; /**< NULL: host memory */
     void (*detach)(tw_coll_t *coll); /**< frees `gpu`, even if that is only half made */
 };

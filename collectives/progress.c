@@ -5,7 +5,7 @@
 #include <sys/queue.h>
 #include <time.h>
 
-#define SLEEP_SEC 1.0 /* longest sleep between two looks */
+#define SLEEP_SEC 1.0 /* longest sleep between two progress checks */
 
 /** A call that the thread must make. The caller has it in its own storage, and waits until it is done. */
 typedef struct command {

@@ -47,7 +47,8 @@ typedef struct tw_coll_params {
      *  all ranks make them in the same order; the first is made and the last destroyed while no other call is
      *  under way. */
     int progress_thread;
-    /** 1: once it is made, it waits for living ranks as long as they take: TW_COLL_TIMEOUT does not apply. */
+    /** 1: the communicator, once it is made, waits for living ranks as long as they take: TW_COLL_TIMEOUT
+     *  does not apply. */
     int patient;
     /** Above 0: overrides TW_COLL_TIMEOUT; see also tw_coll_timeout_set. */
     double timeout_sec;

@@ -9,8 +9,8 @@ TW_C_BEGIN
 /** A cell: where a chunk lies, in one form (plain, encoded, packed). */
 typedef struct tw_host_cell {
     tw_span_t span;
-    tw_task_t task; /**< task that writes it */
-    int is_src;     /**< 1: it lies in the tensors that are read */
+    tw_task_t task; /**< task that writes the cell */
+    int is_src;     /**< 1: the cell lies in the tensors that are read */
 } tw_host_cell_t;
 
 typedef struct tw_host_shard {

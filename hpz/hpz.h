@@ -51,7 +51,8 @@ typedef struct tw_hpz_place {
 typedef struct tw_hpz_params {
     /** All ranks; borrowed, must outlive the hpz. NULL: the hpz is for planning, and only counts bytes. */
     tw_coll_t *coll;
-    tw_hpz_place_t place;           /**< this rank's, if coll is NULL; TW_ERR_INVALID if it is impossible */
+    /** this rank's place, if coll is NULL; TW_ERR_INVALID if it is impossible */
+    tw_hpz_place_t place;
     const tw_hpz_tensor_t *tensors; /**< [n_tensors], the same on all ranks, copied */
     size_t n_tensors;
     /** [n_tensors] what logs call them, borrowed for the hpz's life; NULL: numbers */
@@ -193,7 +194,7 @@ typedef struct tw_hpz_counters {
     uint64_t syncs[TW_HPZ_SYNC_COUNT]; /**< how many units were synced */
     uint64_t lag_blocks;               /**< blocks beyond lag_bound, after all deltas together */
     double lag_max;                    /**< largest lag of the last delta of each unit */
-    size_t lag_tensor;                 /**< tensor that had it */
+    size_t lag_tensor;                 /**< tensor that had lag_max */
 } tw_hpz_counters_t;
 void tw_hpz_counters_get(tw_hpz_t *hpz, tw_hpz_counters_t *out);
 /** Return the most bytes that syncs of this kind hold at a time, if a lossless change takes `bits` bits a

@@ -29,7 +29,7 @@ typedef struct tw_hpz_lag {
     tw_hpz_late_t *late;
     size_t n_late;
     double max;
-    size_t tensor; /**< tensor that had it */
+    size_t tensor; /**< tensor that had the largest lag */
 } tw_hpz_lag_t;
 
 /** A transfer: a slice of a unit on its way along the rail, from its encoding until it is applied. */

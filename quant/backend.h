@@ -20,7 +20,7 @@ typedef struct tw_quant_backend {
     /** Encode src - base with delta, else src. */
     tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int delta);
-    /** Decode; with apply it is added to what is at dst, else stored. */
+    /** Decode; with apply the decoded values are added to those at dst, else stored. */
     tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int apply);
     /** The memory of both contexts is this backend's; the second one's own backend may be another. */

@@ -10,7 +10,7 @@ TW_C_BEGIN
 typedef struct tw_backend {
     const char *name;
     tw_mem_t mem;
-    int (*usable)(void); /**< whether this machine can run it now; silent */
+    int (*usable)(void); /**< whether this machine can run the backend now; silent */
 } tw_backend_t;
 
 /** The backends of a codec, best first. */

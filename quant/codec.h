@@ -54,8 +54,8 @@ typedef struct tw_quant_codec {
 typedef enum tw_quant_form {
     TW_QUANT_AS_IS,   /**< the elements themselves */
     TW_QUANT_BLOCKS,  /**< length follows from the elements' number; can be cut at frames */
-    TW_QUANT_MESSAGE, /**< each says its own length, which has a bound; it is self-contained */
-    TW_QUANT_CHANGE   /**< likewise; but reading it needs the old values */
+    TW_QUANT_MESSAGE, /**< each message says its own length, which has a bound, and is self-contained */
+    TW_QUANT_CHANGE   /**< likewise, but reading a message needs the old values */
 } tw_quant_form_t;
 
 /** What it loses of the values. */
@@ -77,12 +77,12 @@ typedef struct tw_quant_row {
     const char *name; /**< the beginning of its text */
     tw_quant_form_t form;
     unsigned has;   /**< TW_QUANT_HAS_, TW_QUANT_NEEDS_ */
-    unsigned types; /**< 1 << tw_type_t of each type that it takes */
-    int bits;       /**< bits of an element in a block, without its scale; 0: it has no blocks */
+    unsigned types; /**< 1 << tw_type_t of each type that the codec takes */
+    int bits;       /**< bits of an element in a block, without its scale; 0: the codec has no blocks */
     int block;      /**< elements of a block, if the text does not say */
     double usual_bits[TW_TYPE_BYTE + 1]; /**< bits of an element, by type, about, in training; 0: blocks */
     int loses_values;                    /**< 0: decoded values are those that were sent, bit for bit */
-    int unbiased;                        /**< 1: it always rounds at random */
+    int unbiased;                        /**< 1: the codec always rounds at random */
     int sums;                            /**< 1: encoded inputs can be summed, and sums encoded */
     const struct tw_quant_message_ops *messages; /**< TW_QUANT_MESSAGE: functions, inside quant */
 } tw_quant_row_t;

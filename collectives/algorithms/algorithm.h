@@ -13,7 +13,7 @@ TW_C_BEGIN
 typedef struct tw_algo {
     tw_coll_algo_info_t info;
     tw_flows_t flows; /**< what the shard of an owner goes through */
-    int on_gpu;       /**< 1: it works on GPU memory, too (gpu/shape.c) */
+    int on_gpu;       /**< 1: for GPU memory, too (gpu/shape.c) */
     int meets;        /**< 1: if nodes have one rank each, every rank sends to all others at the same time */
     /** 1: the bits of a sum depend on which rank owns the element, or on the shape of a tree: unfit for
      *  deterministic operations */

@@ -25,7 +25,7 @@ static inline tw_value_t tw_flow_own(int rank)
 }
 
 typedef struct tw_flow_op {
-    int is_sum; /**< 0: it is a move, with one input */
+    int is_sum; /**< 1: a sum; 0: a move, with one input */
     int hop;
     int at; /**< the rank that has the value afterwards */
     int first_input, n_inputs;

@@ -78,7 +78,7 @@ typedef struct tw_move {
     int has_inner; /**< there is a codec for the hop inside the node */
     int is_spread;
     int is_sum;  /**< 1: a sum of several ranks' contributions; 0: one rank's own */
-    int crosses; /**< 1: it goes to another node */
+    int crosses; /**< 1: the move goes to another node */
 } tw_move_t;
 
 /** The form in which it is moved. */

@@ -11,7 +11,7 @@
 typedef struct value {
     int cell;
     tw_form_t form;
-    int is_early; /**< 1: it is made before its hop begins, as far as other hops are concerned */
+    int is_early; /**< 1: made before its hop begins, as far as other hops are concerned */
 } value_t;
 
 /** What every rank computes alike about one operation of a flow. */

@@ -32,7 +32,7 @@ typedef enum tw_seed { TW_SEED_OP, TW_SEED_RANK, TW_SEED_NODE, TW_N_SEEDS } tw_s
 typedef struct tw_op {
     tw_op_kind_t kind;
     int hop;      /**< within its phase: reducing, or spreading */
-    int is_early; /**< 1: all that it needs is there before its hop begins */
+    int is_early; /**< 1: all that the op needs is there before its hop begins */
     /** The tick in which the op is done, if each move takes one, and so does each computation between two moves. Sends of
      *  own contributions are ready in tick 0, results are there at n_ticks - 1. The same on all ranks. */
     int tick;

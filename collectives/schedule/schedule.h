@@ -72,7 +72,7 @@ typedef int tw_sbuf_t;
 #define TW_SBUF_NONE (-1)
 
 typedef struct tw_span {
-    const tw_view_t *view; /**< NULL: it is in a buffer */
+    const tw_view_t *view; /**< NULL: the span is in a buffer */
     size_t first;          /**< element of the view, or byte of the buffer */
     size_t n;              /**< elements of the view, or bytes of the buffer */
     tw_sbuf_t buffer;      /**< TW_SBUF_NONE and a NULL view: an empty message (a signal) */

@@ -40,7 +40,7 @@ typedef struct tw_sched_buffer_entry {
     void *memory;
     size_t bytes;
     size_t filled; /**< see tw_sched_fill */
-    int n_users;   /**< number of tasks with it that have not ended */
+    int n_users;   /**< number of tasks with this buffer that have not ended */
 } tw_sched_buffer_entry_t;
 
 typedef struct tw_queue {
