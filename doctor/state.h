@@ -51,7 +51,7 @@ typedef struct tw_doctor_facts {
     tw_doctor_device_t devices[TW_DOCTOR_DEVICES_MAX];
     char rdma[TW_DOCTOR_NAME_BYTES]; /**< first active port, "mlx5_0, 200 Gb/sec (4X HDR)"; "" */
     int32_t is_tcp;                  /**< 1: TW_NET_TLS is tcp */
-    int32_t cores, numa; /**< cores that it may run on; their NUMA node, -1: several, or not known */
+    int32_t cores, numa; /**< cores that the rank may run on; their NUMA node, -1: several, or not known */
     int64_t descriptors, descriptors_hard;
     int64_t memory_bytes, shm_bytes;     /**< available memory; free bytes in /dev/shm */
     int64_t send_buffer, receive_buffer; /**< the most that TCP gives a connection */
@@ -217,7 +217,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
 
 /** Something that is wrong, worst first. */
 typedef struct tw_doctor_finding {
-    double weight; /**< by about which factor it slows a job down; 1: it does not at present */
+    double weight; /**< by about which factor this slows a job down; 1: it does not at present */
     char what[TW_DOCTOR_TEXT_BYTES], why[TW_DOCTOR_TEXT_BYTES], change[TW_DOCTOR_TEXT_BYTES];
 } tw_doctor_finding_t;
 

@@ -24,8 +24,8 @@ int tw_pool_threads(const tw_pool_t *pool);
 /** Return the processor time so far of all its threads but the caller's. NULL has 0. */
 double tw_pool_processor_sec(const tw_pool_t *pool);
 
-/** Does an item of a task. thread < tw_pool_threads; 0 is the caller's; no two items have the same one at the
- *  same time. It must not use the pool. */
+/** Does an item of a task. thread: a number below tw_pool_threads, 0 for the caller's; no two threads
+ *  that do items at the same time have the same. It must not use the pool. */
 typedef void (*tw_pool_item_t)(void *ctx, size_t item, int thread);
 /** Run items 0 .. n_items - 1, each once, by any thread and in any order; return when all are done. pool
  *  NULL: the caller's thread runs them in order. */

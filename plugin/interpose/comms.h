@@ -24,11 +24,12 @@ typedef struct tw_ip_scale {
 typedef struct tw_ip_comm {
     LIST_ENTRY(tw_ip_comm) link;
     ncclComm_t nccl;
-    int n_users;              /**< the table, and each thread that uses it; under the table's lock */
-    tw_ip_meeting_t *meeting; /**< NULL: this library did not see it being made; under the table's lock */
-    tw_coll_gate_t gate;      /**< closed before `nccl` ends; any thread */
-    pthread_mutex_t lock;     /**< guards all below */
-    int world;                /**< number of ranks; 0: not asked yet */
+    int n_users; /**< the table, and each thread that uses it; under the table's lock */
+    /** NULL: this library did not see the communicator being made; under the table's lock */
+    tw_ip_meeting_t *meeting;
+    tw_coll_gate_t gate;  /**< closed before `nccl` ends; any thread */
+    pthread_mutex_t lock; /**< guards all below */
+    int world;            /**< number of ranks; 0: not asked yet */
     int is_known;
     int has_gone;           /**< TW_IP_REPLACED: calls may be quantized. Valid once all ranks have met */
     tw_ip_reason_t why_not; /**< result of tw_ip_comm_learn, which later calls return again */

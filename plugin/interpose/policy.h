@@ -31,7 +31,7 @@ const char *tw_ip_reason_text(tw_ip_reason_t reason);
 
 typedef struct tw_ip_side {
     int is_plain;
-    tw_quant_codec_t codec; /**< valid unless it is plain */
+    tw_quant_codec_t codec; /**< valid unless the calls stay plain */
 } tw_ip_side_t;
 
 typedef struct tw_ip_policy {

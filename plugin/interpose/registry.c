@@ -119,7 +119,7 @@ static int shares_process(meeting_t *m)
     return shares;
 }
 
-/** Decide, once all ranks have registered. */
+/** Decide a meeting, once all its ranks have registered. */
 static void meeting_judge(meeting_t *m)
 {
     char said[TW_IP_SAID_BYTES];

@@ -27,14 +27,15 @@ typedef struct tw_ip_place {
 /** What a rank tells of itself. */
 typedef struct tw_ip_entry {
     uint32_t rank, world;
-    uint32_t cannot;  /**< 1: it has the library, but cannot use it */
+    uint32_t cannot;  /**< 1: the rank has the library, but cannot use it */
     uint32_t wait_ms; /**< how long the registry waits for ranks that have not come, before it answers */
     uint64_t terms;   /**< hash of what must be the same on all ranks */
     uint64_t process; /**< number that no other process has */
 } tw_ip_entry_t;
 
 typedef enum tw_ip_verdict {
-    TW_IP_ALL_HERE = 1, /**< all have it and can use it, on the same terms, each in a process of its own */
+    /** all ranks have the library and can use it, on the same terms, each in a process of its own */
+    TW_IP_ALL_HERE = 1,
     TW_IP_NOT_ALL,
     TW_IP_ONE_CANNOT,
     TW_IP_TERMS_DIFFER,
@@ -44,7 +45,7 @@ typedef enum tw_ip_verdict {
 typedef struct tw_ip_answer {
     uint32_t verdict;
     uint32_t speaker;            /**< the lowest rank that has registered, which tells the user */
-    char said[TW_IP_SAID_BYTES]; /**< why not all have it */
+    char said[TW_IP_SAID_BYTES]; /**< why not all ranks have the library */
 } tw_ip_answer_t;
 
 #define TW_IP_NONCE_BYTES 16

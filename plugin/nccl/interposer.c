@@ -62,7 +62,7 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
     (void)dlclose(library);
 }
 
-static int (*redirect)(void); /* NULL: nobody asked for it, or it cannot be done */
+static int (*redirect)(void); /* NULL: nobody asked to redirect, or that cannot be done */
 static tw_status_t verdict;
 
 /** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */

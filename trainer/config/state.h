@@ -16,8 +16,8 @@ typedef enum tw_train_origin {
 /** Something that the user should know of a key. */
 typedef struct tw_train_note {
     char *key;
-    const char *reason; /**< why it means nothing here; NULL: it is "auto" */
-    int is_file;        /**< 1: it is in the file; 0: on the command line */
+    const char *reason; /**< why the key means nothing here; NULL: its value is "auto" */
+    int is_file;        /**< 1: the key is in the file; 0: on the command line */
 } tw_train_note_t;
 
 struct tw_train_config {

@@ -14,7 +14,7 @@ TW_C_BEGIN
 typedef struct tw_data_group {
     size_t first, n;
     double weight;
-    uint32_t n_turns; /* how many of the TW_DATA_TURNS turns it has */
+    uint32_t n_turns; /* how many of the TW_DATA_TURNS turns the group has */
 } tw_data_group_t;
 
 /** Which group a sequence is of, and how many of the group's come before it since the turns began. */

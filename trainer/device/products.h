@@ -15,7 +15,7 @@ TW_C_BEGIN
 typedef struct tw_device_factor {
     const void *at;
     size_t stride;  /**< from a row of the stored matrix to the next */
-    int transposed; /**< 1: it is stored as its transpose */
+    int transposed; /**< 1: the factor is stored as its transpose */
 } tw_device_factor_t;
 
 /** A product: d (rows, cols) = scale a (rows, inner) b (inner, cols) + c_scale c + bias, the last two if they
@@ -42,7 +42,7 @@ struct tw_device_products {
     tw_status_t (*run)(tw_device_products_t *products, const tw_device_product_t *product,
                        tw_stream_t stream);
     void (*destroy)(tw_device_products_t *products);
-    size_t memory_bytes; /**< device memory that it works in */
+    size_t memory_bytes; /**< device memory that products work in */
 };
 
 /** Open cuBLASLt on the current GPU. TW_ERR_UNSUPPORTED (logged): this was built without CUDA or without

@@ -156,7 +156,7 @@ typedef struct tw_model_sizes {
     size_t x_elems;       /**< floats of an activation between units: B * T * C; half of it in bf16 */
     size_t saved_bytes;   /**< what block_forward leaves for block_backward, besides x itself */
     size_t scratch_bytes; /**< what tw_model_reserve takes */
-    size_t host_bytes;    /**< host memory that it takes besides, if the model is on a device */
+    size_t host_bytes;    /**< host memory that tw_model_reserve takes besides, if the model is on a device */
 } tw_model_sizes_t;
 
 /** Make the model compute with a pool's threads. Call it before anything is reserved: sizes depend on their

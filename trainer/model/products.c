@@ -22,10 +22,10 @@ typedef struct shape {
 
 typedef struct entry {
     shape_t key;
-    int is_made; /* 0: oneDNN cannot compute it */
+    int is_made; /* 0: oneDNN cannot compute this shape */
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, c;
-    dnnl_memory_t scratch; /* NULL: it needs none */
+    dnnl_memory_t scratch; /* NULL: the code needs none */
     struct entry *next;    /* next entry of the same bucket */
 } entry_t;
 

@@ -17,7 +17,7 @@ typedef struct tensor_form {
     const char *name; /* name; in a block, what follows the block's name; NULL: the kind has no such tensor */
     dim_t dims[2];    /* the second is NONE for a vector */
     start_t start;
-    int (*has)(const tw_model_config_t *config); /* NULL: all families of the kind have it */
+    int (*has)(const tw_model_config_t *config); /* NULL: all families of the kind have the tensor */
 } tensor_form_t;
 
 static int has_head(const tw_model_config_t *config)

@@ -35,7 +35,7 @@ typedef struct tw_plan_point {
     int accumulation;      /**< micro-batches of a step */
     double tokens_per_sec; /**< of all GPUs together; 0: not measured */
     double link_Bps;       /**< rate of a node's link, each way */
-    const char *why;       /**< why it cannot be predicted; NULL: it can */
+    const char *why;       /**< why the point cannot be predicted; NULL: it can */
 } tw_plan_point_t;
 
 typedef struct tw_plan_case {

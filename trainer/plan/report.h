@@ -9,7 +9,7 @@ TW_C_BEGIN
 typedef struct tw_plan_row {
     const char *name, *torch; /**< torch: as in tw_trainer_set_t */
     int stage;
-    int is_lossless; /**< 1: its losses are those of zero3 */
+    int is_lossless; /**< 1: the losses are those of zero3 */
     tw_plan_memory_t memory;
     double inter_node_bytes, in_node_bytes; /**< bytes of a step */
     tw_plan_time_t time;

@@ -78,7 +78,7 @@ static void timeline_post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
-    int is_coded = is_first || !tl->has_replicas; /* from replicas it is plain */
+    int is_coded = is_first || !tl->has_replicas; /* a gather from replicas is plain */
     *op = op_of(tl, is_first ? &plan->gather : &plan->gather_again);
     if (is_coded) {
         op->send_sec += tl->codecs.gather_encode * tl->n_elems[unit];

@@ -18,7 +18,7 @@ typedef struct counting {
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
     size_t n_tensors;
-    const unsigned char *frozen; /* [tensors]: 1: it does not travel; NULL: all do */
+    const unsigned char *frozen; /* [tensors]: 1: the tensor does not travel; NULL: all do */
     const tw_train_codecs_t *codecs;
     /* bytes of an element of what is counted now; bits that the lossless codec takes of it */
     double plain_bytes, lossless_bits;

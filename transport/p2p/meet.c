@@ -17,8 +17,8 @@
 #define MAGIC_BYTES 4
 #define VERSION_BYTES 8
 
-/** What a handle contains, on little-endian machines only, like UCX. All before the version stays the same in
- *  all versions, so that an end of another one can be named. */
+/** What a handle contains, on little-endian machines only, like UCX. All before the version stays the
+ *  same in all versions, so that an error can name another version. */
 typedef struct handle {
     char magic[MAGIC_BYTES];
     uint32_t port;

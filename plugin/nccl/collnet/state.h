@@ -36,7 +36,7 @@ struct tw_collnet_request {
     TAILQ_ENTRY(tw_collnet_request) link; /**< in one of the lists below */
     tw_collnet_comm_t *comm;
     tw_collnet_work_t work;
-    tw_status_t status;           /**< TW_IN_PROGRESS until it has ended */
+    tw_status_t status;           /**< TW_IN_PROGRESS until the request has ended */
     tw_coll_request_t *operation; /**< owned by the worker */
 };
 
@@ -47,7 +47,7 @@ struct tw_collnet_comm {
     pthread_t thread;
     pthread_mutex_t lock; /**< guards what follows */
     pthread_cond_t changed;
-    tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: it has ended */
+    tw_status_t status; /**< TW_IN_PROGRESS until the ranks have met; an error: the communicator has ended */
     tw_collnet_requests_t idle, posted, running;
     int is_asleep;  /**< the worker sleeps, and must be woken */
     int gives_up;   /**< the worker must cancel what runs */

@@ -48,7 +48,7 @@ typedef struct tw_net_device {
     char pci_path[TW_NET_PATH_BYTES]; /**< "": none */
     uint64_t guid;
     int speed_mbps;
-    uint8_t address[16]; /**< where it is reached; IPv4 mapped into IPv6 */
+    uint8_t address[16]; /**< where the device is reached; IPv4 mapped into IPv6 */
 } tw_net_device_t;
 
 typedef struct tw_net_devices {

@@ -18,7 +18,7 @@ typedef struct tw_net_domain {
     pthread_mutex_t use_lock; /**< guards n_users; a thread takes it before `lock` */
     int n_users;
     pthread_mutex_t lock; /**< guards p2p and all that belongs to it */
-    tw_p2p_t *p2p;        /**< NULL: nothing uses it */
+    tw_p2p_t *p2p;        /**< NULL: nothing uses the domain */
     int n_open;           /**< requests that NCCL holds */
     int n_turned;         /**< progress that NCCL's threads made since the ticker last made some */
     int is_idle;          /**< the ticker sleeps for long */
@@ -30,13 +30,13 @@ typedef struct tw_net_domain {
 
 struct tw_net_request {
     tw_net_comm_t *comm;
-    int n;       /**< how many of p2p's requests it has; 0: it is free */
+    int n;       /**< how many of p2p's requests this one has; 0: it is free */
     int n_done;  /**< how many of those are done, the first ones */
     int is_void; /**< 1: the request was canceled, and has none of p2p's requests any more */
     const void *data[TW_NET_RECVS_MAX];
     tw_p2p_request_t *posted[TW_NET_RECVS_MAX];
     size_t bytes[TW_NET_RECVS_MAX]; /**< sizes of those messages that are done */
-    void *events[TW_NET_RECVS_MAX]; /**< the profiler's; NULL: it wants none */
+    void *events[TW_NET_RECVS_MAX]; /**< the profiler's; NULL: the profiler wants none */
     tw_net_request_t *next_free;
 };
 
