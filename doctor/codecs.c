@@ -28,8 +28,8 @@ static void doctor_fill(uint16_t *values)
 
 /* What is timed: one call of one codec. */
 typedef struct coder {
-    tw_quant_t *quant;             /**< one of the two is there: a codec of blocks */
-    tw_quant_messages_t *messages; /**< or one of messages */
+    tw_quant_t *quant;             /**< a codec of blocks; NULL: the codec is one of messages */
+    tw_quant_messages_t *messages; /**< a codec of messages; NULL: the codec is one of blocks */
     const uint16_t *values;
     void *encoded;
     size_t encoded_bytes;

@@ -262,7 +262,7 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     return walk;
 }
 
-/** Make a piece. *end: the walk behind it. */
+/** Make a piece. *end: the walk moved behind the piece. */
 static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;

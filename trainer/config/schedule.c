@@ -30,8 +30,8 @@ static double cosine(const tw_train_options_t *o, double step)
     return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));
 }
 
-/** Returns the factor of WSD: warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); the root:
- *  Haegele et al. (arXiv 2405.18392). */
+/** Returns the factor of WSD: warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); of the
+ *  decay by a square root: Haegele et al. (arXiv 2405.18392). */
 static double wsd(const tw_train_options_t *o, double step)
 {
     double decay = o->decay_steps > 0 ? (double)o->decay_steps : floor((double)o->total_steps / 5);

@@ -13,7 +13,7 @@ static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_net_devices_t process_devices; /* n is 0 until they are found; then they do not change */
 static double process_latency_us;
 static pid_t process_id;                  /* the process that made the first context; 0: none did */
-static int n_open_ends;                   /* ends of all contexts; atomic */
+static int n_open_ends;                   /* p2p's ends of all contexts that are open; atomic */
 static tw_net_context_t *process_context; /* for NCCL's versions without contexts */
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
