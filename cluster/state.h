@@ -84,8 +84,7 @@ const char *tw_cluster_master_address(const tw_cluster_t *cluster, char buf[TW_C
  *  Returns the process's exit code. */
 int tw_cluster_node_main(const tw_cluster_t *cluster, int node, int fd);
 
-/** Make the nodes and watch them to their end; `up` leads to the caller. Returns the last message to the
- *  caller. */
+/** Make the nodes, watch them to their end, and return the last message to the caller (`up`). */
 tw_cluster_message_t tw_cluster_supervise(const tw_cluster_t *cluster, int up);
 
 TW_C_END

@@ -40,8 +40,7 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/** Become a node in its new process. This closes the supervisor's sockets: else nobody would see that one's
- *  end. */
+/** Become a node in its new process. The supervisor's sockets close: else nobody would see it end. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {

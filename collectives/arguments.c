@@ -6,8 +6,7 @@
 
 #include "collectives/communicator.h"
 
-/* Ranks may send different amounts, but must plan alike: an all-to-all is planned as if each shard had this
- * size. */
+/* Ranks may send different amounts, but plan alike: an all-to-all as if each shard had this size. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
 #define HASHED 6 /* segments that are hashed at a time: for more than 240 bytes XXH3 takes long to begin */
 

@@ -37,8 +37,7 @@
 #define WORTH_TURNS 4
 /** A lossless codec only has to be worth the processor's time, without that share. */
 #define PACKING_TURNS 2
-/** An algorithm with more than this many times the inter-node bytes of another one is preferred only on
- *  evidence. */
+/** An algorithm with over this many times another's inter-node bytes is preferred only on evidence. */
 #define LEANER 1.25
 #define REFERENCE_BYTES ((size_t)64 << 20)
 /** Inter-node bytes count as equal up to this factor: they are sums of fractions. */

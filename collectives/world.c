@@ -1,5 +1,4 @@
-/** Makes communicators for callers without a transport: of the whole job, and of some of another one's
- *  ranks. */
+/** Makes communicators for callers without a transport: of a whole job, and of some ranks of another. */
 #include <stdlib.h>
 
 #include "collectives/communicator.h"

@@ -31,8 +31,7 @@ static int64_t device_number(const char *device, const char *file, int64_t other
     return tw_line_read(path, "", line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
-/** Whether a device's speed means something: a virtual device's does not, but a bond of devices has
- *  theirs. */
+/** Whether a device's speed means something: a virtual device's does not, unless it is a bond of devices. */
 static int is_hardware(const char *device)
 {
     char path[PATH_BYTES];

@@ -72,8 +72,7 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
     return 0;
 }
 
-/* An address in the form that the system takes: IPv4 where it is mapped into IPv6, since some hosts have no
- * IPv6. */
+/* An address in the form that the system takes: IPv4 where it is mapped into IPv6, which hosts may lack. */
 typedef union place {
     struct sockaddr any;
     struct sockaddr_in v4;

@@ -1,5 +1,4 @@
-/* Estimates whether Thinwire would help: what a step of sharded training takes on the links, plain and
- * coded. */
+/* Estimates whether Thinwire would help: what a step of sharded training takes, plain and coded. */
 #include <math.h>
 
 #include "doctor/doctor.h"

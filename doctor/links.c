@@ -1,5 +1,4 @@
-/* Judges links, from figures alone. A node is blamed if all that it sends or receives is slow; otherwise the
- * pair is. */
+/* Judges links, from figures alone. A node is blamed if all its traffic is slow; otherwise the pair is. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -379,7 +378,7 @@ static void judge_streams(tw_doctor_judge_t *judge, int device)
     }
 }
 
-/** Judge links that are all alike: compare the best rate, of one stream or several, with the devices'
+/** Judge links that are all alike: compare the best rate, of any number of streams, with the devices'
  *  speed. */
 static void judge_speed(tw_doctor_judge_t *judge, int device)
 {

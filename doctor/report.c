@@ -190,7 +190,7 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/** Make a JSON string of a text, cleaned to UTF-8: names of hosts may be anything, and a long text is cut
+/** Make a JSON string of a text, cleaned to UTF-8: host names may be anything, long texts are cut
  *  anywhere. */
 static json_t *text_json(const char *text)
 {
@@ -257,7 +257,7 @@ static json_t *finding_json(const tw_doctor_finding_t *one)
                      text_json(one->why), "change", text_json(one->change));
 }
 
-/** Write the JSON object up to its lists with Jansson, which writes decimal points in any locale. 0: it
+/** Write the JSON object up to its lists with Jansson, whose decimal points no locale changes. 0: it
  *  failed. */
 static int write_head(FILE *out, const tw_doctor_result_t *result)
 {

@@ -1,5 +1,4 @@
-/* Judges settings that differ between ranks and nodes, or are too small, from figures alone, as links.c
- * does. */
+/* Judges settings that differ between ranks and nodes, or are too small, from figures alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

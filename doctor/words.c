@@ -1,5 +1,4 @@
-/* Ranks tell each other what they know: small messages over the transport, which says when a rank has
- * failed. */
+/* Ranks tell each other what they know: small messages over the transport, which notices failures. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -156,8 +155,7 @@ static double wall_sec(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/** Ask rank 0 for its clock several times. The shortest round trip tells most: the answer was made within
- *  it. */
+/** Ask rank 0 for its clock several times. The shortest round trip bounds the answer's time best. */
 static tw_status_t ask_clock(const tw_doctor_rank_t *rank, tw_doctor_facts_t *facts)
 {
     facts->clock_uncertain_sec = 1e9;

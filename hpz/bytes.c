@@ -82,7 +82,7 @@ size_t tw_hpz_codes_bytes(const tw_hpz_t *hpz)
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
 
-/* Which syncs are counted: those of `kind` (TW_HPZ_SYNC_COUNT: of any); a lossless one takes `bits` bits a
+/* Which syncs are counted: those of `kind` (TW_HPZ_SYNC_COUNT: any); lossless ones at `bits` bits a
  * weight. */
 typedef struct {
     tw_hpz_sync_t kind;

@@ -381,8 +381,7 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 
 /* ---- the gather in the node ---------------------------------------------------------------------------- */
 
-/** Fill in the counts of the exchange in the node, for runs of this length: the rank on a run's rail
- *  holds it. */
+/** Fill in the counts of the exchange in the node: the rank on a run's rail holds all its run_bytes. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);

@@ -25,8 +25,7 @@ static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
     return sum;
 }
 
-/** Return the bits of all symbols, the lower halves of keys, under their contexts, the upper halves. Sorts
- *  the keys. */
+/** Return the bits of all symbols, keys' lower halves, under contexts, their upper halves. Sorts the keys. */
 static double entropy_of(uint32_t *keys, size_t n)
 {
     qsort(keys, n, sizeof(*keys), compare_keys);

@@ -91,8 +91,7 @@ static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_
     return codecs_report(bench, &row);
 }
 
-/** Run a codec on a set as one message and, if messages say their length, as one for every --chunk
- *  elements. */
+/** Run a codec on a set as one message, and, if messages say their length, as one for each --chunk. */
 static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                              int contexts)
 {

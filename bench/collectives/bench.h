@@ -49,8 +49,7 @@ typedef struct tw_bench_options {
     tw_bench_wire_t wire;
 } tw_bench_options_t;
 
-/** Fills `options` for `op`; prints and exits on --help and on mistakes, which it names. Strings point into
- *  argv. */
+/** Fills `options` for `op`; prints and exits on --help and on mistakes. Strings point into argv. */
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
 
 /** Return algorithm `index` of those for the tensors' memory (host or GPU); NULL past the end. */

@@ -10,8 +10,7 @@
 
 /* ---- columns ------------------------------------------------------------------------------------------- */
 
-/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: its rate is not
- * known. */
+/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: not known. */
 typedef struct {
     tw_bench_options_t asked;
     tw_bench_row_t is;

@@ -1,5 +1,4 @@
-/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), lines of the table
- *  (rows.c). */
+/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), rows (rows.c). */
 #pragma once
 
 #include "bench/collectives/bench.h"

@@ -73,8 +73,7 @@ typedef struct tw_measure_link {
  *  (logged). */
 tw_status_t tw_measure_link_init(tw_measure_link_t *link, tw_bootstrap_t *boot, int inter);
 void tw_measure_link_cleanup(tw_measure_link_t *link);
-/** Take one reading of latency, speed and turn. Collective over all members, also those without such a
- *  link. */
+/** Take one reading of latency, speed and turn. Collective over all members, also those without a link. */
 tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out);
 
 /* ---- estimate.c ---------------------------------------------------------------------------------------- */

@@ -229,8 +229,7 @@ static void take_ints(const int *counts, int n, int *most)
     }
 }
 
-/** Find the busiest rank and node. What comes and stays is decoded, by the owner, too, as all have the same
- *  bits. */
+/** Find the busiest rank and node. What comes and stays is decoded, by the owner, too, for equal bits. */
 static void take_busiest(const reader_t *r)
 {
     tw_traffic_t *traffic = r->traffic;

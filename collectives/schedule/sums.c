@@ -139,8 +139,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/** Compute acc = the sum of n elements. With a scale, inputs that were not scaled come first, then the
- *  others. */
+/** Compute acc = the sum of n elements. With a scale, inputs that were not scaled come first. */
 static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
                                     float *acc)
 {

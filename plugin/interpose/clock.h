@@ -1,5 +1,4 @@
-/** How long calls take on their streams. The GPU measures it, and the result is read later, so that nobody
- *  waits. */
+/** How long calls take on their streams: the GPU measures, and results are read later; nobody waits. */
 #pragma once
 
 #include "plugin/interpose/gpu.h"
@@ -16,8 +15,7 @@ typedef struct tw_ip_clock {
     int is_open[TW_IP_CLOCK_CALLS];
 } tw_ip_clock_t;
 
-/** Note that a call begins on the stream. Returns its place, or -1: all places are taken, so this call is not
- *  measured. */
+/** Note that a call begins on the stream. Returns its place; -1: none is free, it is not measured. */
 int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream);
 void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);
 /** Tell the report about the calls that have ended. */

@@ -68,8 +68,7 @@ void tw_ip_comm_arrived(ncclComm_t nccl);
 /** The communicator is about to be aborted or revoked: its calls that are under way in other threads make no
  *  more calls of NCCL. */
 void tw_ip_comm_close(ncclComm_t nccl);
-/** Forget a communicator that ends. Waits for what is under way, or gives it up if the communicator was
- *  aborted. */
+/** Forget a communicator that ends. Waits for what is under way; if it was aborted, gives that up. */
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
 /** A communicator was revoked: it still exists, but does no more work. What is under way is given up, and
  *  NCCL gets all further calls, which it refuses. */

@@ -8,8 +8,7 @@ TW_C_BEGIN
 
 /** Returns 1 if there are a GPU and a driver for the CUDA of this build; else 0 (logged, once). */
 int tw_ip_gpu_works(void);
-/** The number of the calling thread's GPU, for log lines; 0 where CUDA does not say. It logs nothing
- *  itself. */
+/** The number of the calling thread's GPU, for log lines; 0 where CUDA does not say. Logs nothing itself. */
 int tw_ip_gpu_device(void);
 /** 1 if the stream is being captured into a graph. Where CUDA does not say, 0, and the call then fails: this
  *  rank cannot leave it to NCCL alone, as the other ranks may not. */

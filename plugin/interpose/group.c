@@ -85,8 +85,7 @@ static ncclResult_t group_ask(tw_ip_comm_t *comm)
     return asked == ncclSuccess ? state : asked;
 }
 
-/** Wait for a communicator that does not block: it works on the group in the background, and our calls come
- *  after. */
+/** Wait for a communicator that works on the group in the background: our calls come after that. */
 static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};

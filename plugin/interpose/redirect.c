@@ -229,8 +229,7 @@ static int open_pages(const place_t *items, size_t n)
     return 0;
 }
 
-/** Set all addresses. What cannot fail comes last, so that nothing has to be taken back. Returns 0, or
- *  errno. */
+/** Set all addresses. What cannot fail comes last, so nothing has to be undone. Returns 0, or errno. */
 static int set_all(const places_t *places)
 {
     int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);

@@ -94,8 +94,7 @@ static int compare_processes(const void *a, const void *b)
     return first->process < second->process ? -1 : first->process > second->process;
 }
 
-/** Decide the meeting if two ranks are one process: each needs its own. Returns 1 if so, or if memory is
- *  short. */
+/** Decide the meeting if two ranks share a process. Returns 1 if so, or if memory is short. */
 static int shares_process(meeting_t *m)
 {
     tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *));

@@ -17,8 +17,7 @@ void tw_ip_report_begin(int rank, int world, int n_nodes);
 /** A call was quantized. bytes_after: what this rank sends to other nodes; bytes_before: what NCCL's ring
  *  would send. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
-/** Not all ranks of a communicator have the interposer; `why` says how that shows. Each text is printed
- *  once. */
+/** Not all ranks of a communicator have the interposer; `why` says how that shows. A text is printed once. */
 void tw_ip_report_absent(int rank, int world, const char *why);
 /** The ranks of a communicator cannot tell each other that they have the interposer: no registry can be
  *  reached, or none answers. A process prints the first such line, and no other. */

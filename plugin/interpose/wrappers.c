@@ -1,5 +1,4 @@
-/** What a job calls, under NCCL's own names. Everything that is not about to be quantized goes on to NCCL as
- *  it came. */
+/** What a job calls, under NCCL's own names. Calls that are not to be quantized go on to NCCL unchanged. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -104,8 +103,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return result;
 }
 
-/** Note a new communicator: NCCL sets its handle at once, also in a group and where the communicator does not
- *  block. */
+/** Note a new communicator: NCCL always sets its handle at once, also in a group or without blocking. */
 static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     if ((result == ncclSuccess || result == ncclInProgress) && out && *out) {

@@ -1,5 +1,4 @@
-/* Opens the interposer, a library with a log of its own, if TW_INTERPOSE asks for it; it then stays in the
- * process. */
+/* Opens the interposer, a library with its own log, if TW_INTERPOSE asks for it; it stays loaded. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,4 @@
-/** The interposer's variables. The net plugin reads them, too: if they ask for the interposer, it opens
- *  it. */
+/** The interposer's variables. The net plugin, too, reads them: it may have to open the interposer. */
 #pragma once
 
 #include "core/core.h"

@@ -66,8 +66,7 @@ typedef struct tw_collnet_region tw_collnet_region_t;
 /** Register memory. Operations need no registration, but at their end it helps: an operation that NCCL
  *  has given up may still use the memory, see tw_collnet_deregister. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
-/** Forget memory: nothing touches it after this. If an operation still uses it, the communicator is given
- *  up. */
+/** Forget memory: nothing touches it after this. An operation that still uses it ends the communicator. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
 
 /* ---- operations ---------------------------------------------------------------------------------------- */

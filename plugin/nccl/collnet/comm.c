@@ -1,5 +1,4 @@
-/* Communicators as NCCL's threads see them: what they ask goes to the worker, and they test whether it
- * is done. */
+/* Communicators as NCCL's threads see them: these ask the worker, and test whether it is done. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -110,8 +109,7 @@ static struct timespec deadline_after(double sec)
     return until;
 }
 
-/** Rank 0 stays until the others have closed their communicators; if that takes long, the worker waits in our
- *  place. */
+/** Rank 0 stays until the others have closed; if that takes long, the worker waits in its caller's place. */
 void tw_collnet_close(tw_collnet_comm_t *comm)
 {
     int has_ended, error = 0;

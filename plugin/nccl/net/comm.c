@@ -82,8 +82,7 @@ err_domain:
     return status;
 }
 
-/** Make a connection of an accepted peer. It uses the domain as well, which cannot fail: the domain is in use
- *  already. */
+/** Make a connection of an accepted peer. Using the domain cannot fail: it is in use already. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_domain_t *taken = NULL;

@@ -22,8 +22,7 @@ tw_nccl_result_t tw_net_properties_v12(int dev, tw_nccl_net_props_v12_t *props);
 /** Refuse memory by DMA-BUF, which neither offers: invalid argument, logged. */
 tw_nccl_result_t tw_net_reg_dma_buf(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
                                     void **mhandle);
-/** Check that memory is the host's, the only kind that was offered. Invalid argument, logged: it is another
- *  kind. */
+/** Check that memory is the host's: no other kind was offered. Invalid argument, logged: it is not. */
 tw_nccl_result_t tw_net_check_memory(int type);
 /** End a context. NCCL 2.28 also calls it, with NULL, for one that failed to begin. */
 tw_nccl_result_t tw_net_finalize(void *context);

@@ -67,8 +67,7 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/** Waking costs a system call, and its thread a processor: so it is done once, if the thread sleeps for
- *  long. */
+/** Waking costs a system call and a turn on a processor, so a thread is woken once, if it sleeps for long. */
 void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
     if (domain->is_idle) {
