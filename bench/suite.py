@@ -17,7 +17,7 @@ import time
 
 from plot import WINDOW, smooth
 from torch_bench import parse_rate
-from with_torch import cache_folder, find_python, finish, run_job, runfile, unpack_wheel, users
+from with_torch import TORCH_VENV, find_python, finish, run_job, runfile, unpack_wheel, users
 
 TARGET_PART = 0.9
 # What a rank says when it fails.
@@ -74,7 +74,8 @@ def python_with(needs, python):
         return python
     asked = "import importlib.metadata as m; t = m.distribution('torch'); print(t.locate_file(''), t.version)"
     beside, version = output(python, "-c", asked).split()
-    folder = cache_folder() / ("beside-torch-" + version) / "-".join(needs)
+    cache = runpy.run_path(str(runfile(TORCH_VENV)))["CACHE"]
+    folder = cache / ("beside-torch-" + version) / "-".join(needs)
     if not (folder / "done").exists():
         output(python, "-m", "venv", "--clear", "--upgrade-deps", folder)
         site, limits = next(folder.glob("lib/python3*/site-packages")), folder / "limits.txt"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 
+TORCH_VENV = "tests/plugin/torch/torch_venv.py"
 # 97.5 % quantiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
            2.201, 2.179, 2.160, 2.145, 2.131)
@@ -32,7 +33,7 @@ def find_python(version=None):
     version of torch."""
     if os.environ.get("TW_TORCH_PYTHON"):
         return os.environ["TW_TORCH_PYTHON"]
-    command = [sys.executable, runfile("tests/plugin/torch/torch_venv.py")]
+    command = [sys.executable, runfile(TORCH_VENV)]
     command += ["--torch", version] if version else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -45,10 +46,6 @@ def unpack_wheel(folder):
     wheel = next(found for base in bases() for found in base.glob("plugin/torch/thinwire-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
-
-
-def cache_folder():
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "thinwire")
 
 
 def run_job(python, folder, args, flags, variables, limit_sec=0):

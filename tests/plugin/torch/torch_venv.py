@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 NEWEST = "2.15.0"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "thinwire")
 # pytest runs the tests; PyTorch's own distributed tests want the next ones; examples, test_clients.py and
 # test_muon.py the rest.
 EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers", "accelerate", "peft", "trl",
@@ -183,13 +184,12 @@ def cached(folder, version):
 
 
 def main():
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--torch", default=NEWEST, help="version (default %(default)s)")
     parser.add_argument("--dir", type=pathlib.Path, help="default ~/.cache/thinwire/torch-VERSION")
     parser.add_argument("--find", action="store_true", help="only print the path; nothing if there is none")
     args = parser.parse_args()
-    folder = args.dir or cache / "thinwire" / ("torch-" + args.torch)
+    folder = args.dir or CACHE / ("torch-" + args.torch)
     if args.find:
         print(interpreter(folder) if (folder / "done").exists() else "")
         return 0
