@@ -1,12 +1,10 @@
-"""FSDP2: over gloo with gradients reduced in fp32 or in bf16, and over Thinwire."""
+"""FSDP2 over gloo, gradients reduced in fp32 or bf16, and over Thinwire in modes of //bench:torch."""
+
+from torch_bench import MODES
 
 NEEDS: list[str] = []
-ENTRANTS = {
-    "fsdp2": {},
-    "fsdp2-bf16": {},
-    "thinwire-fsdp2": {"TW_FSDP": "1"},
-    "thinwire-fsdp2-ecdq": {"TW_FSDP": "1", "TW_GRADS": "ecdq"},
-}
+ENTRANTS = {"fsdp2": {}, "fsdp2-bf16": {}, "thinwire-fsdp2": MODES["default"],
+            "thinwire-fsdp2-int4": MODES["delta-int4"], "thinwire-fsdp2-ecdq": MODES["delta-ecdq"]}
 
 
 def prepare(name, model, make_optimizer):
