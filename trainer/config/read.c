@@ -52,20 +52,10 @@ static int has_auto(const tw_config_field_t *field)
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** Return a key's name in the table: some keys had other names before, DeepSpeed's of stage 3 may lack their
- *  prefix, and a section may be given as its switch ("bf16": true). */
+/** Return a key's name in the table: DeepSpeed's keys of stage 3 may lack their prefix, and a section may be given as its switch ("bf16": true). */
 static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
     static const char zero[] = "zero_optimization.";
-    static const struct {
-        const char *before, *now;
-    } names[] = {{"thinwire.delta_exact", "thinwire.delta_lossless"},
-                 {"thinwire.lag_exact", "thinwire.lag_plain"}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(key, names[i].before) == 0) {
-            return names[i].now;
-        }
-    }
     if (tw_train_field_of(key) >= 0 || strlen(key) + strlen("stage3_.enabled") >= KEY_BYTES) {
         return key;
     }

@@ -203,13 +203,11 @@ TEST_F(TrainConfig, MalformedFilesAreRefusedWithTheirPlace)
 
 TEST_F(TrainConfig, KeysAndValuesFromBeforeAreTaken)
 {
-    auto file =
-        config_of(R"({"thinwire": {"delta_exact": true, "lag_exact": true, "gradient_inner": "exact"}})");
+    auto file = config_of(R"({"thinwire": {"delta_lossless": true, "gradient_inner": "exact"}})");
     ASSERT_TRUE(file);
     EXPECT_EQ(tw_train_config_options(file.get())->older.delta_lossless, 1);
-    EXPECT_EQ(tw_train_config_options(file.get())->lag_plain, 1);
     EXPECT_EQ(tw_train_config_options(file.get())->gradient_inner, 0);
-    auto line = config_of("{}", {"thinwire.delta_exact=y", "thinwire.gradient_inner=exact"});
+    auto line = config_of("{}", {"thinwire.delta_lossless=y", "thinwire.gradient_inner=exact"});
     ASSERT_TRUE(line);
     EXPECT_EQ(tw_train_config_options(line.get())->older.delta_lossless, 1);
     expect_log("did you mean thinwire.delta_lossless?");
