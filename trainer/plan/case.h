@@ -66,7 +66,11 @@ typedef struct tw_plan_case {
     size_t n_points;
 } tw_plan_case_t;
 
-typedef struct tw_plan_cases tw_plan_cases_t;
+typedef struct tw_plan_cases {
+    struct json_t *root; /**< owns the texts */
+    tw_plan_case_t *list;
+    size_t n;
+} tw_plan_cases_t;
 
 /** Read cases from a file: {"cases": [...]}, or a single case (docs/planning.md lists the keys). `usual` has
  *  the values of keys that cases lack; one that is 0 there has no default. TW_ERR_FORMAT (also if the file
@@ -74,8 +78,6 @@ typedef struct tw_plan_cases tw_plan_cases_t;
 tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw_plan_cases_t **out);
 /** Accepts NULL. */
 void tw_plan_cases_destroy(tw_plan_cases_t *cases);
-size_t tw_plan_cases_count(const tw_plan_cases_t *cases);
-const tw_plan_case_t *tw_plan_cases_get(const tw_plan_cases_t *cases, size_t i);
 
 /** Return the tokens of a step, of all GPUs. */
 double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *point);

@@ -7,12 +7,6 @@
 
 #include "trainer/plan/case.h"
 
-struct tw_plan_cases {
-    json_t *root; /* owns the texts */
-    tw_plan_case_t *cases;
-    size_t n;
-};
-
 /* Where a value stands, for errors. */
 typedef struct place {
     const char *path;
@@ -272,14 +266,14 @@ static tw_status_t read_cases(const char *path, const tw_plan_case_t *usual, tw_
         return unlike(&place, "cases", "a list");
     }
     size_t n = list ? json_array_size(list) : 1;
-    cases->cases = calloc(n + 1, sizeof(*cases->cases));
-    TW_FAIL_IF(!cases->cases, TW_ERR_NO_MEMORY, "plan: out of memory");
+    cases->list = calloc(n + 1, sizeof(*cases->list));
+    TW_FAIL_IF(!cases->list, TW_ERR_NO_MEMORY, "plan: out of memory");
     for (size_t i = 0; i < n; i++) {
         if (list) {
             snprintf(place.where, sizeof(place.where), "cases[%zu].", i);
         }
         cases->n = i + 1; /* so that a case that fails half-way is freed, too */
-        TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, usual, &cases->cases[i]));
+        TW_TRY(read_case(&place, list ? json_array_get(list, i) : cases->root, usual, &cases->list[i]));
     }
     return TW_OK;
 }
@@ -305,21 +299,11 @@ tw_status_t tw_plan_cases_read(const char *path, const tw_plan_case_t *usual, tw
 void tw_plan_cases_destroy(tw_plan_cases_t *cases)
 {
     for (size_t i = 0; cases && i < cases->n; i++) {
-        free(cases->cases[i].points);
+        free(cases->list[i].points);
     }
     if (cases) {
         json_decref(cases->root);
-        free(cases->cases);
+        free(cases->list);
     }
     free(cases);
-}
-
-size_t tw_plan_cases_count(const tw_plan_cases_t *cases)
-{
-    return cases->n;
-}
-
-const tw_plan_case_t *tw_plan_cases_get(const tw_plan_cases_t *cases, size_t i)
-{
-    return &cases->cases[i];
 }

@@ -58,12 +58,12 @@ tw_status_t tw_plan_print_points(const tw_plan_cases_t *cases, FILE *out)
 {
     fprintf(out, "| case | nodes x GPUs | step, measured | predicted | error | computing |\n"
                  "|---|---|---|---|---|---|\n");
-    for (size_t i = 0; i < tw_plan_cases_count(cases); i++) {
-        TW_TRY(print_row(tw_plan_cases_get(cases, i), out));
+    for (size_t i = 0; i < cases->n; i++) {
+        TW_TRY(print_row(&cases->list[i], out));
     }
     fprintf(out, "\n");
-    for (size_t i = 0; i < tw_plan_cases_count(cases); i++) {
-        print_notes(tw_plan_cases_get(cases, i), out);
+    for (size_t i = 0; i < cases->n; i++) {
+        print_notes(&cases->list[i], out);
     }
     return TW_OK;
 }

@@ -241,8 +241,8 @@ static tw_status_t print_short(plan_t *plan, const tw_plan_cases_t *cases)
         printf(" %14s", short_sets[i]);
     }
     printf("\n");
-    for (size_t j = 0; j < tw_plan_cases_count(cases); j++) {
-        const tw_plan_case_t *given = tw_plan_cases_get(cases, j);
+    for (size_t j = 0; j < cases->n; j++) {
+        const tw_plan_case_t *given = &cases->list[j];
         tw_plan_point_t point = largest_point(given);
         tw_plan_case_time_t today;
         here_t here;
@@ -258,9 +258,9 @@ static tw_status_t print_short(plan_t *plan, const tw_plan_cases_t *cases)
 
 static const tw_plan_case_t *find_case(const tw_plan_cases_t *cases, const char *name)
 {
-    for (size_t i = 0; i < tw_plan_cases_count(cases); i++) {
-        if (!name || strcmp(tw_plan_cases_get(cases, i)->name, name) == 0) {
-            return tw_plan_cases_get(cases, i);
+    for (size_t i = 0; i < cases->n; i++) {
+        if (!name || strcmp(cases->list[i].name, name) == 0) {
+            return &cases->list[i];
         }
     }
     return tw_fail(NULL, "--case: no case is called %s", name);
@@ -268,7 +268,7 @@ static const tw_plan_case_t *find_case(const tw_plan_cases_t *cases, const char 
 
 static tw_status_t print_cases(plan_t *plan, const tw_plan_cases_t *cases, const char *model_key)
 {
-    int is_one = plan->case_name || tw_plan_cases_count(cases) == 1;
+    int is_one = plan->case_name || cases->n == 1;
     if (is_one) {
         const tw_plan_case_t *given = find_case(cases, plan->case_name);
         return given ? print_case(plan, given, model_key) : TW_ERR_NOT_FOUND;
@@ -284,7 +284,7 @@ tw_status_t plan_cases(plan_t *plan)
     TW_TRY(read_usual(plan, &usual));
     TW_TRY(tw_plan_cases_read(plan->cluster_file, &usual.given, &cases));
     tw_status_t status = TW_OK;
-    if (tw_plan_cases_count(cases) == 0) {
+    if (cases->n == 0) {
         status = tw_fail(TW_ERR_FORMAT, "%s: cases: there are none", plan->cluster_file);
     }
     if (status == TW_OK) {

@@ -56,7 +56,7 @@ class Published : public tw::Fixture
     }
     const tw_plan_case_t *given()
     {
-        return tw_plan_cases_get(cases_, 0);
+        return &cases_->list[0];
     }
     /* Of a step whose GPUs compute nothing. */
     double network_sec(const std::string &more)
@@ -86,8 +86,8 @@ TEST_F(Published, IsPredicted)
 {
     ASSERT_EQ(TW_OK, tw_plan_cases_read(kPublished, &kNothing, &cases_));
     int n_rows = 0, n_tcp = 0, n_left = 0;
-    for (size_t i = 0; i < tw_plan_cases_count(cases_); i++) {
-        const tw_plan_case_t *j = tw_plan_cases_get(cases_, i);
+    for (size_t i = 0; i < cases_->n; i++) {
+        const tw_plan_case_t *j = &cases_->list[i];
         std::string name = j->name;
         bool is_tcp = name.find("TCP") != std::string::npos;
         double bound = is_tcp && name.find("72B") == std::string::npos ? 0.02 : 0.05;
