@@ -88,7 +88,7 @@ extern const tw_ecdq_backend_t tw_ecdq_avx2, tw_ecdq_avx512;
 extern const tw_ecdq_backend_t tw_ecdq_neon;
 #endif
 
-/** Decode elements from `first` to before `end`, as a backend's decode does: what is no whole group of lanes. */
+/** Decode elements from `first` to before `end`, as a backend's decode does: those of no whole group. */
 int tw_ecdq_decode_tail(struct tw_ecdq *ecdq, size_t first, size_t end, tw_entropy_reader_t *reader);
 
 /** A codec. */

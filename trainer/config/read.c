@@ -52,7 +52,8 @@ static int has_auto(const tw_config_field_t *field)
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** Return a key's name in the table: DeepSpeed's keys of stage 3 may lack their prefix, and a section may be given as its switch ("bf16": true). */
+/** Return a key's name in the table: DeepSpeed's keys of stage 3 may lack their prefix, and a section may be
+ *  given as its switch ("bf16": true). */
 static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
     static const char zero[] = "zero_optimization.";

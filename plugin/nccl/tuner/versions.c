@@ -58,8 +58,8 @@ static tw_nccl_result_t ask_v4(void *context, int func, size_t bytes, int n_ops,
     return ask_v3(context, func, bytes, n_ops, table, n_algos, n_protos, n_channels);
 }
 
-/** Whether the user has chosen. v2 does not say what is allowed: without a choice, rings and trees with LL and
- *  Simple always are. */
+/** Whether the user has chosen. v2 does not say what is allowed: without a choice, rings and trees with LL
+ *  and Simple always are. */
 static int users_choice(void)
 {
     return getenv("NCCL_ALGO") || getenv("NCCL_PROTO");
