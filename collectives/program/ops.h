@@ -34,8 +34,8 @@ typedef struct tw_op {
     int hop;      /**< within its phase: reducing, or spreading */
     int is_early; /**< 1: all that the op needs is there before its hop begins */
     /** The tick in which the op is done, if each move takes one, and so does each computation between two
-     *  moves. Sends of own contributions are ready in tick 0, results are there at n_ticks - 1. It is the same
-     *  on all ranks. */
+     *  moves: own contributions are sent in tick 0, results are there at n_ticks - 1. It is the same on all
+     *  ranks. */
     int tick;
     int owner, peer;
     tw_form_t in, out; /**< form of what is read, and of what is made; of a message */
