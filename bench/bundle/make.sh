@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make.sh OUT.tar.gz RUN README PROGRAM...: a folder to carry to a machine that lacks these programs' libraries, packed.
-# With every shared library that they and UCX's modules load, but the C library's and the driver's.
+# With every shared library that they and UCX's modules load, but the C library's, the compiler's and the driver's.
 set -euo pipefail
 
 out=$1 run=$2 readme=$3
@@ -9,12 +9,13 @@ shift 3
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 top=$stage/gpu_bundle
-mkdir -p "$top/bin" "$top/lib/ucx" "$top/lib/compiler"
+mkdir -p "$top/bin" "$top/lib/ucx"
 
-is_system() { # of glibc, by name
+is_system() { # of glibc and GCC, by name
     case $1 in
     linux-vdso.* | ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | \
-        libresolv.so.* | libutil.so.* | libanl.so.* | libcuda.so.* | libnccl.so.*) return 0 ;;
+        libresolv.so.* | libutil.so.* | libanl.so.* | libstdc++.so.* | libgcc_s.so.* | \
+        libcuda.so.* | libnccl.so.*) return 0 ;;
     esac
     return 1
 }
@@ -23,16 +24,12 @@ is_system() { # of glibc, by name
 libraries_of() { ldd "$1" | awk '$2 == "=>" { print $1, $3 }'; }
 
 add_libraries() {
-    local name path folder
+    local name path
     while read -r name path; do
         [ "$path" != not ] || { echo "make.sh: $1 needs $name, which is not here" >&2 && exit 1; }
         is_system "$name" && continue
-        case $name in
-        libstdc++.* | libgcc_s.*) folder=$top/lib/compiler ;;
-        libuct_*) continue ;; # a module
-        *) folder=$top/lib ;;
-        esac
-        [ -e "$folder/$name" ] || cp -L "$path" "$folder/$name"
+        [[ $name != libuct_* ]] || continue # a module
+        [ -e "$top/lib/$name" ] || cp -L "$path" "$top/lib/$name"
     done < <(libraries_of "$1")
 }
 
