@@ -4,8 +4,8 @@
 # what it then does not use.
 EXPECTED = "PARAMS-OVER-4K,UNINIT-SHARED"
 
-def gpu_check_test(name, ptx, args, env = {}, tags = []):
-    """Runs a part of gpu_check, quick, and fails on any report of the machine, too.
+def gpu_check_test(name, ptx, args, env = {}, tags = [], quick = True):
+    """Runs a part of gpu_check and fails on any report of the machine, too.
 
     Args:
       name: the target
@@ -13,12 +13,13 @@ def gpu_check_test(name, ptx, args, env = {}, tags = []):
       args: more for gpu_check
       env: how the machine runs: see settings.h
       tags: Bazel tags
+      quick: a sample of its cases
     """
     files = " ".join(["$(rootpaths %s)" % each for each in ptx])
     native.cc_test(
         name = name,
         size = "large",
-        args = args + ["--quick"],
+        args = args + (["--quick"] if quick else []),
         data = ptx,
         env = dict(env, PTX_FILES = files, PTX_EXPECT = EXPECTED),
         linkopts = ["-ldl"],

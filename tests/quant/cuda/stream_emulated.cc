@@ -85,8 +85,8 @@ void copy(void *to, const void *from, size_t bytes)
 
 const StreamWorld &stream_world()
 {
-    static const StreamWorld world = {true, true, create, create_delta, alloc,  alloc,
-                                      free, free, copy,   copy,         nullptr};
+    static const StreamWorld world = {true,  true, false, create, create_delta, alloc,
+                                      alloc, free, free,  copy,   copy,         nullptr};
     return world;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/quant/cuda/staged.h"
 #include "tests/quant/cuda/stream_world.h"
+#include "tests/quant/quant_data.h"
 
 namespace tw
 {
@@ -91,9 +92,18 @@ double time(double seconds, const std::function<void()> &before, const std::func
 
 const StreamWorld &stream_world()
 {
-    static const StreamWorld world = {
-        staged::available(), false,     create, create_delta,   alloc, alloc_host,
-        free_device,         free_host, copy,   copy_on_device, time};
+    static const StreamWorld world = {staged::available(),
+                                      false,
+                                      extra_backends_take_every() > 1,
+                                      create,
+                                      create_delta,
+                                      alloc,
+                                      alloc_host,
+                                      free_device,
+                                      free_host,
+                                      copy,
+                                      copy_on_device,
+                                      time};
     return world;
 }
 

@@ -15,8 +15,9 @@ namespace tw
 {
 
 struct StreamWorld {
-    bool there; /**< false: tests skip */
-    bool slow;  /**< fewer cases will do */
+    bool there;   /**< false: tests skip */
+    bool slow;    /**< fewer cases will do */
+    bool sampled; /**< of cases that differ in little one of two or three, too */
     tw_status_t (*create)(const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out);
     tw_status_t (*create_delta)(tw_quant_delta_stream_t **out);
     void *(*alloc)(size_t bytes); /**< aligned to 256 bytes; of the host: pinned */
