@@ -12,7 +12,7 @@ import re
 import sys
 
 PAGES = ("README.md", "docs/results.md", "docs/loss.md")
-# Pages that have other tables, too: those with the comment are held.
+# Pages that have other tables, too: only tables below a comment that MARK matches are checked.
 MARKED = ("docs/pytorch.md", "docs/gpu.md")
 MARK = re.compile(r"<!-- figures: ([\w. -]+?) -->")
 FIGURE = re.compile(r"(?<![\w.])([+-]?\d[\d,]*(?:\.\d+)?)(?: ?(ms|us|s|MB|KB|GB|K|M|%)(?!\w))?")

@@ -222,7 +222,7 @@ class Texts:
 
 
 class Job:
-    """One case on this rank, with one choice after another."""
+    """Trains one case on this rank: once for each choice of how gradients are sent."""
 
     def __init__(self, args):
         import torch

@@ -200,7 +200,7 @@ def line(row):
 
 
 def whole_line(row):
-    """Format all steps of a run, with the first one."""
+    """Format the totals of a run: of all its steps, including the first one."""
     ratio = row["bytes_ratio_all"]
     return "%-20s %d steps, %.1f MB a node%s" % (
         row["mode"], row["steps"], row["bytes_per_node"] / 1e6, ", %.4f of plain's" % ratio if ratio else "")

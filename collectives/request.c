@@ -388,8 +388,8 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-/** Tell the other ranks, in place of an operation's arguments, that this rank cannot post it, as they
- *  wait for it. It counts as an operation, so that ranks that all fail alike can go on. */
+/** Tell the other ranks, which wait for an operation's arguments, that this rank cannot post the operation.
+ *  The message counts as an operation, so that ranks that all fail alike can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
     if (!tw_check_is_on(coll)) {

@@ -63,7 +63,7 @@ tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void 
 /** Lock what the thread and others read and write. Does nothing if progress is NULL. */
 void tw_progress_lock(tw_progress_t *progress);
 void tw_progress_unlock(tw_progress_t *progress);
-/** With the lock held: wake all who wait; wait to be woken, or for so long. */
+/** With the lock held: wake all threads that wait; wait until woken, or until timeout_sec have passed. */
 void tw_progress_notify(tw_progress_t *progress);
 void tw_progress_wait(tw_progress_t *progress, double timeout_sec);
 

@@ -72,7 +72,7 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
     return 0;
 }
 
-/* An address in the form that the system takes: IPv4 where it is mapped into IPv6, which hosts may lack. */
+/* An address for the system: an IPv4 address that is mapped into IPv6 is AF_INET, as hosts may lack IPv6. */
 typedef union place {
     struct sockaddr any;
     struct sockaddr_in v4;

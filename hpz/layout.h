@@ -60,7 +60,7 @@ typedef struct tw_hpz_slice {
 /** A slice ends where a piece does, or after a multiple of `step` of the piece's elements. This is the usual
  *  step; smaller slices would be all latency. */
 #define TW_HPZ_SLICE_ELEMS 32768
-/** Return the step: `elems` (0: the usual one), rounded up to whole blocks of the codec. */
+/** Return the `step` of slices: `elems` (0: the usual step), rounded up to whole blocks of the codec. */
 size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
 /** Return the slice that begins at `first`, where the one before ends, of at most `most` elements a rank, or
  *  `step` if that is more. The last one ends at the end of rank (0, 0)'s part. */

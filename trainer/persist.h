@@ -67,7 +67,7 @@ tw_status_t tw_persist_rollback(tw_persist_t *persist);
 void tw_persist_validated(tw_persist_t *persist, double loss);
 /** Return 1 if something is to be written after this step. */
 int tw_persist_is_due(const tw_persist_t *persist);
-/** Return 1 if a rank was asked to end, before the last step's update. */
+/** Return 1 if some rank had been asked to end by the time of the last step's update. */
 int tw_persist_is_stopped(const tw_persist_t *persist);
 /** Call it after each step: it begins a checkpoint, if one is due, which is written while later steps run.
  *  After the last step, or if a rank is asked to end, it waits for the checkpoint; after the last step it

@@ -84,8 +84,8 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
     return tw_attempt_end(&attempt, read_pieces(persist, *checkpoint));
 }
 
-/** Make the weights of all ranks from the pieces. If a rank fails in an operation, the others do not know
- *  (is_alone); they do if its device fails afterwards. */
+/** Make the weights of all ranks from the pieces. If a rank fails in tw_engine_loaded, the others do not hear
+ *  of that (is_alone); if a rank's device fails afterwards, they do. */
 static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
 {
     tw_attempt_t attempt;

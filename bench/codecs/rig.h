@@ -40,8 +40,8 @@ typedef struct cb_result {
     double copy_sec; /**< time of a copy that moves as many bytes */
 } cb_result_t;
 
-/** Measure in one thread, by its processor time, `repeats` times in a row. *backend is the backend to use,
- *  NULL for the best; it returns the name of the one used. */
+/** Measure in one thread, by its processor time, `repeats` times in a row. *backend names the backend to use,
+ *  NULL for the best; after the call it names the one that was used. */
 tw_status_t cb_host_measure(const cb_case_t *c, size_t repeats, const char **backend, cb_result_t *result);
 /** Measure on the current GPU: graphs run the operation many times, on data that is not in the cache.
  *  TW_ERR_UNSUPPORTED (logged): this was built without CUDA. */

@@ -1,4 +1,4 @@
-/** The computations of a tick, as calls of the codec: alike ones that follow each other share a launch. */
+/** The computations of a tick, as calls of the codec: neighbours that are alike share a launch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 
 #define BATCH 64 /**< the most pieces in one call */
 
-/** Alike computations that are being put together. */
+/** Computations that are alike, for one launch. */
 typedef struct batch {
     const tw_gpu_call_t *call;
     const tw_gpu_compute_t *like; /**< the first one */
@@ -20,7 +20,7 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
     return batch->call->coll->gpu->device;
 }
 
-/** Find the codec, which was made with the shape. */
+/** Find the codec of a form; it was made with the shape. */
 static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                                         tw_form_t form)
 {
@@ -155,8 +155,8 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Pack a chunk, or unpack it; when the tick has ended, the host reads whether that worked, and the message's
- *  length. */
+/** Pack or unpack a chunk. When the tick has ended, the host reads in call->outcomes whether that worked, and
+ *  the message's length. */
 static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;
@@ -174,7 +174,7 @@ static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *
     tw_status_t status;
 
     TW_TRY(tw_codecs_messages(&call->coll->codecs, tw_grid_chunk_codec(&plan->grid, compute->chunk),
-                              &packer)); /* the shape has made it, so this finds it */
+                              &packer)); /* it finds the one that the shape has made */
     tw_quant_message_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     TW_FAIL_IF(!pieces, TW_ERR_NO_MEMORY, "out of memory for the pieces of a chunk");
     const tw_quant_message_args_t args = {
@@ -226,7 +226,7 @@ static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
     return status;
 }
 
-/** Add a chunk's pieces. `from`: the message that is read, of elements of from_type if it is plain. */
+/** Add a chunk's pieces. `from`: where they are read in the workspace, of from_type if they are plain. */
 static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
                               tw_type_t from_type)
 {
@@ -246,7 +246,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
         if (compute->to != TW_GPU_USER) {
             piece.at.dst = call->workspace + compute->to + piece.out_at;
         }
-        if (piece.at.src == piece.at.dst) { /* it is in place, and there is nothing to add */
+        if (piece.at.src == piece.at.dst) { /* the piece is in its place already */
             continue;
         }
         TW_TRY(add_item(batch, &piece.at));
@@ -254,7 +254,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
     return TW_OK;
 }
 
-/** Add the encoding of plain inputs: first their sum as fp32, for which there is room for one chunk. */
+/** Add the encoding of a sum of plain inputs, which is first made in fp32: at temp_at one chunk has room. */
 static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;

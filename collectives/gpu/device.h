@@ -17,10 +17,10 @@ typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
 typedef struct tw_gpu_device tw_gpu_device_t;
 struct tw_gpu_device {
     tw_mem_t mem; /**< memory of tensors and codecs */
-    /** memory of a workspace that is not pinned, as a transport calls it; it differs from `mem` only in
-     *  simulations */
+    /** what a transport takes the memory of a workspace for, if that is not pinned; it differs from `mem`
+     *  only in simulations */
     tw_mem_t wire;
-    /** Which GPU is current; make another one so. */
+    /** Get which GPU is current; make another one current. */
     tw_status_t (*current)(const tw_gpu_device_t *device, int *index);
     tw_status_t (*use)(const tw_gpu_device_t *device, int index);
     /** Allocate a workspace, aligned to 256 bytes; pinned: in host memory that kernels can use, too. */
@@ -32,14 +32,14 @@ struct tw_gpu_device {
     tw_status_t (*event_create)(const tw_gpu_device_t *device, tw_gpu_event_t *out);
     void (*event_destroy)(const tw_gpu_device_t *device, tw_gpu_event_t event);
     tw_status_t (*event_record)(const tw_gpu_device_t *device, tw_gpu_event_t event, tw_stream_t stream);
-    /** Copy between this GPU's memory and the host's, in either direction; the host's must not change until
-     *  the stream has passed. */
+    /** Copy between this GPU's memory and the host's, in either direction; the host's memory must not change
+     *  until the stream has made the copy. */
     tw_status_t (*copy)(const tw_gpu_device_t *device, void *to, const void *from, size_t bytes,
                         tw_stream_t stream);
     /** Returns TW_OK: the event has passed, or was never recorded; TW_IN_PROGRESS; TW_ERR_CUDA. */
     tw_status_t (*event_query)(const tw_gpu_device_t *device, tw_gpu_event_t event);
-    /** Make visible to all kernels that are enqueued from now on what others wrote to this GPU's memory, if
-     *  the host knows that they have ended. */
+    /** Let all kernels that are enqueued from now on see what others wrote to this GPU's memory. The host
+     *  must know that those writes have ended. */
     tw_status_t (*fence)(const tw_gpu_device_t *device);
     /** The graph capture that the stream is part of; 0: none. */
     tw_status_t (*capture_id)(const tw_gpu_device_t *device, tw_stream_t stream, uint64_t *id);
@@ -69,11 +69,11 @@ struct tw_gpu_wire {
     tw_status_t (*send)(tw_gpu_wire_t *wire, int peer, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*recv)(tw_gpu_wire_t *wire, int peer, void *to, size_t bytes, tw_stream_t stream);
     tw_status_t (*native)(tw_gpu_wire_t *wire, const tw_gpu_native_t *native, tw_stream_t stream);
-    /** It is also called after an error in between. */
+    /** The caller ends what it has begun, even after an error. */
     tw_status_t (*end)(tw_gpu_wire_t *wire);
-    /** Returns TW_OK, or the error that ended it on the device or on another rank. */
+    /** Returns TW_OK, or the error that ended the wire on the device or on another rank. */
     tw_status_t (*error)(tw_gpu_wire_t *wire);
-    /** End what is under way on the device; afterwards the wire can only be destroyed. */
+    /** Break off what is under way on the device; afterwards the wire can only be destroyed. */
     void (*abort)(tw_gpu_wire_t *wire);
     void (*destroy)(tw_gpu_wire_t *wire);
 };

@@ -43,8 +43,8 @@ static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
                                pinned ? "cudaFreeHost" : "cudaFree");
 }
 
-/** Make a stream. The wire's has priority where both have work, and it does not wait for the legacy default
- *  stream. */
+/** Make a stream. It has priority over the caller's, where both have work, and it does not wait for the
+ *  legacy default stream. */
 static tw_status_t cuda_stream_create(const tw_gpu_device_t *device, tw_stream_t *out)
 {
     int least = 0, greatest = 0;

@@ -5,8 +5,8 @@
 
 #define N_SOURCES ((size_t)1024)
 
-/** Choose the workspace's memory. NCCL works in GPU memory; a transport does so if it takes such memory, else
- *  host memory lies between it and the kernels. */
+/** Choose the workspace's memory. NCCL works in GPU memory, and so does a transport that takes such memory;
+ *  for another transport it is host memory, which kernels can use, too. */
 static tw_status_t choose_workspace(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;

@@ -90,14 +90,14 @@ typedef struct tw_gpu_run {
 
 /* ---- engine.c ------------------------------------------------------------------------------------------ */
 
-/** Put a communicator that lacks only an engine on GPU memory. Owns `wire` from now on (NULL: the transport),
- *  also if it fails; tw_coll.detach frees what was made. */
+/** Give a communicator that lacks only an engine one for GPU memory. It owns `wire` from now on (NULL: it has
+ *  the transport), even if this fails; tw_coll.detach frees what was made. */
 tw_status_t tw_gpu_attach(tw_coll_t *coll, const tw_gpu_device_t *device, tw_gpu_wire_t *wire);
 
 /* ---- shape.c ------------------------------------------------------------------------------------------- */
 
 const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index);
-/** An operation's arguments, checked and copied, and its shape, which is made if there is none yet. */
+/** Get a request with an operation's arguments, checked and copied, and its shape, made if there is none. */
 tw_status_t tw_gpu_shape_get(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_request_t **request,
                              tw_gpu_shape_t **shape);
 void tw_gpu_shapes_cleanup(tw_gpu_t *gpu);

@@ -11,7 +11,7 @@
 #define LIBRARY "libnccl.so.2"
 #define POLL_NS 20000
 
-/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** Find a function. ISO C converts no object pointer to a function pointer; POSIX says they are alike. */
 static tw_status_t nccl_api_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);

@@ -1,5 +1,5 @@
-/** NCCL's functions, found when they are needed: so one binary runs with and without the library, and uses
- *  the one that its process has loaded already, if any. Private to collectives. */
+/** NCCL's functions, found when they are needed: so one binary runs with and without the library, and if its
+ *  process has loaded NCCL already, uses that. Private to collectives. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,13 +43,13 @@ typedef struct tw_nccl_api {
 tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 
 /** Translate a result into a status. Anything but success is logged with its number, name and NCCL's last
- *  error text. If NCCL continues the call in the background, as with non-blocking communicators, wait as long
- *  as NCCL itself does: for a rank that is late, until there is an error or comm is aborted. comm may be
+ *  error text. If NCCL continues the call in the background, as with non-blocking communicators, wait for its
+ *  end as long as NCCL does, as a rank may be late: until there is an error or comm is aborted. comm may be
  *  NULL; rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
-/** The same for a comm that may be ended meanwhile: calls for it pass the gate. TW_ERR_CANCELED: it was
- *  ended. */
+/** The same for a comm that may be ended meanwhile: calls for such a comm pass the gate. TW_ERR_CANCELED: it
+ *  was ended. */
 tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
                                 ncclResult_t result, const char *what);
 

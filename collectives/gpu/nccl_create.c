@@ -84,7 +84,7 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
 /* ---- telling the others -------------------------------------------------------------------------------- */
 
 /** Memory of exchanges that have ended, kept for the next ones. Freeing it would wait for all that the device
- *  does, perhaps for another thread's operation on another communicator whose other ranks wait here. */
+ *  does: perhaps for another communicator's operation, whose other ranks wait here for this rank. */
 typedef struct spare {
     SLIST_ENTRY(spare) link;
     void *memory;
@@ -165,8 +165,8 @@ static tw_status_t enqueue_gather(const meeting_t *m)
     return status == TW_OK ? end_status : status;
 }
 
-/** Wait for NCCL: a rank may be late, by a checkpoint or by hours. It waits until there is an error, or the
- *  communicator is aborted. */
+/** Wait for the gather without a limit, as a rank may be late by a checkpoint or by hours. An error, or an
+ *  abort of the communicator, ends the wait. */
 static tw_status_t nccl_wait_for(const meeting_t *m)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};

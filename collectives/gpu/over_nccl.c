@@ -38,8 +38,8 @@ static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
     return status;
 }
 
-/** Run a tick. A wait refers to the last record, so both sides first wait for the tick before, and then
- *  record theirs at the end. The wire comes first, as it is the slower one. */
+/** Run a tick. A wait refers to an event's last record, so both streams first wait for the tick before, and
+ *  record their own events at the end. The wire's work is enqueued first, as it takes longer. */
 static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t stream)
 {
     const tw_gpu_t *gpu = call->coll->gpu;
@@ -62,7 +62,7 @@ static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
     const tw_gpu_device_t *device = gpu->device;
 
     TW_TRY(device->event_record(device, gpu->computed, stream));
-    /* the wire's stream begins where the caller's is; a capture continues in it */
+    /* the wire's stream begins where the caller's is, and joins its capture, if there is one */
     TW_TRY(device->stream_wait(device, gpu->wire_stream, gpu->computed));
     TW_TRY(device->event_record(device, gpu->arrived, gpu->wire_stream));
     for (size_t t = 0; t < call->shape->plan.n_ticks; t++) {
@@ -115,8 +115,8 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
                                           : run_in_order(call, run->stream);
 }
 
-/** Start an operation. They run one after another, as they share the workspace. A graph cannot wait for
- *  operations outside of it, nor they for it. */
+/** Start an operation. Operations run one after another, as they share the workspace. A graph cannot wait for
+ *  operations outside of it, nor these for the graph. */
 static tw_status_t over_nccl_start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;

@@ -1,8 +1,8 @@
 /** The engine over a transport: tick by tick the host moves a plan's messages from and to the workspace,
  *  while kernels of the same tick write and read other parts of it. The workspace is in pinned host memory,
  *  or in the GPU's if the transport takes that. Either way a message is posted once the host knows that the
- *  kernels of the tick before have ended, which wrote what it sends and read what it overwrites; kernels that
- *  read a message are launched once the host knows that it has ended. */
+ *  kernels of the tick before have ended: they wrote what the message sends, or read what it overwrites.
+ *  Kernels that read a message are launched once the host knows that the message has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 

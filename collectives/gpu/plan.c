@@ -1,5 +1,5 @@
 /** Turns a program's ops (ops.h) into a plan: every op gets its tick, every cell its place in the workspace,
- *  and chunks go through all of them in rounds. */
+ *  and chunks go through the ticks in rounds. */
 #include "collectives/gpu/plan.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #define ALIGN_BYTES ((size_t)256) /**< alignment of every place in the workspace */
 
-/** The cells of an owner's chunk, at the same place in every slot. A chunk has only one of its codings at a
- *  time. */
+/** The cells of an owner's chunk, at the same place in every slot. A chunk has only one coding, so codings
+ *  share the place. */
 typedef struct area {
     size_t at, number;             /**< bytes, and cells, of the areas before it */
     size_t *cell_at[TW_N_CODINGS]; /**< [cells], offsets from `at` in bytes */
@@ -23,7 +23,7 @@ typedef struct planner {
     const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk has this coding */
     size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< most bytes of a chunk with a coding, in a form */
     area_t *areas;                                  /**< [n_owners] */
-    size_t *memory;                                 /**< memory of their cells */
+    size_t *memory;                                 /**< memory of all cell_at */
     size_t slot_cells, n_ticks;                     /**< of one round */
     int n_owners;
     tw_status_t status;
@@ -120,8 +120,7 @@ static void gpu_plan_place(const planner_t *p, int owner, int coding, int cell, 
     }
 }
 
-/** Place the cells of an owner's chunk; inputs of a sum follow each other. Returns the bytes of all of
- *  them. */
+/** Place the cells of an owner's chunk; inputs of a sum follow each other. Returns the bytes of all cells. */
 static size_t place_cells(const planner_t *p, int owner, int coding)
 {
     const tw_ops_t *ops = p->ops[coding];
@@ -162,7 +161,7 @@ static void lay_out(planner_t *p)
         plan->slot_bytes += most_bytes;
         p->slot_cells += most_cells;
     }
-    /* a round's first computation comes after the last one of the round that had its slot: see emit_ticks */
+    /* a round takes its slot in the very tick in which another round leaves that: see emit_ticks */
     plan->n_slots = p->n_ticks > 1 ? p->n_ticks - 1 : 1;
     int keeps_all = plan->n_slots > plan->n_rounds || p->params->in_place;
     plan->n_slots = keeps_all ? plan->n_rounds : plan->n_slots;
@@ -209,8 +208,8 @@ static size_t number(const planner_t *p, const task_t *task, int cell)
     return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
 }
 
-/** The factor of a computation: a contribution to a sum that travels plain is scaled; the last step applies
- *  the rest. */
+/** The factor of a computation. If sums travel plain, each contribution is scaled, and the last step applies
+ *  the rest of the factor; if a sum is made in one step, that applies it all. */
 static float factor_of(const planner_t *p, const task_t *task)
 {
     const tw_coll_args_t *args = p->params->args;
@@ -226,7 +225,7 @@ static float factor_of(const planner_t *p, const task_t *task)
     return op->n_partial > 0 && scale != 1.0f ? args->factor : tw_coll_factor(args, p->topo->world);
 }
 
-/** Emit a computation; a sum that is made in one place is multiplied there. */
+/** Emit a computation: of a sum, or of one input. */
 static void emit_compute(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
@@ -296,7 +295,7 @@ static void emit_round(planner_t *p, size_t tick, size_t round)
     }
 }
 
-/** Emit all rounds of a tick; in place, everything is read before anything is written. */
+/** Emit what all rounds do in one of their ticks: in place, all is read before anything is written. */
 static void emit_all_rounds(planner_t *p, size_t tick)
 {
     for (size_t round = 0; round < p->plan->n_rounds; round++) {
@@ -304,14 +303,14 @@ static void emit_all_rounds(planner_t *p, size_t tick)
     }
 }
 
-/** Emit the ticks; in each, later steps of a round come first: a round gives its slot up only after its last
- *  computation. */
+/** Emit the ticks. In each, rounds that began earlier come first: a round gives its slot up to another one
+ *  only after its last computation. */
 static void emit_ticks(planner_t *p)
 {
     tw_gpu_plan_t *plan = p->plan;
 
     size_t begins =
-        p->params->in_place && plan->n_rounds > 0 ? 1 : plan->n_rounds; /* ticks in which one does */
+        p->params->in_place && plan->n_rounds > 0 ? 1 : plan->n_rounds; /* ticks in which rounds begin */
 
     plan->n_ticks = begins > 0 ? begins + p->n_ticks - 1 : 0;
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));

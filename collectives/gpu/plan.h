@@ -1,20 +1,20 @@
 /** What a collective on a GPU does, as data: which bytes are encoded, sent, summed up and decoded, and when.
  *
  *  A plan is made from sizes and topology alone, so it holds for every call of the same shape. All its memory
- *  is one workspace; places in it are byte offsets. It runs in ticks. In a tick - computations and messages
- *  run at the same time: they touch different memory; - computations start when the messages of the tick
- *  before have arrived, messages when its computations
- *    have ended.
- *  A chunk of every shard makes a round; what it goes through follows tick by tick, and while one round
- *  is on the wire, another one is encoded and a third decoded. Rounds in flight have different slots of the
- *  workspace.
+ *  is one workspace; places in it are byte offsets. It runs in ticks. In a tick computations and messages run
+ *  at the same time, as they touch different memory. Computations start when the messages of the tick before
+ *  have arrived, messages when the computations of the tick before have ended.
  *
- *  What a round does, in which of its ticks, is the program's (program/ops.h): the algorithms, the sums and
- *  the bits are those of the host.
+ *  A round is one chunk of every shard. Its steps follow tick by tick: while one round is on the wire,
+ *  another one is encoded and a third decoded. Rounds in flight have different slots of the workspace.
  *
- *  Lossless chunks are summed up as they are. What leaves a node is packed, and unpacked by who gets it, by a
- *  computation of its own in the tick of the sum; in a spread they stay packed until they are delivered. How
- *  long a packed chunk is, the host learns when the tick's kernels have ended, or when it has come. */
+ *  The program (program/ops.h) says what a round does in which of its ticks: the algorithms, the sums and the
+ *  bits are those of the host.
+ *
+ *  Lossless chunks are summed up plain. A chunk that leaves a node is packed; the rank that gets it unpacks
+ *  it, by a computation of its own in the tick of the sum. In a spread a chunk stays packed until it is
+ *  delivered. The host learns the length of a packed chunk when the kernels that packed it have ended, or
+ *  when it has come. */
 #pragma once
 
 #include "collectives/collectives.h"

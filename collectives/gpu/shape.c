@@ -8,15 +8,15 @@
 #include "collectives/gpu/gpu.h"
 
 #define MAX_SHAPES 256
-/** Bytes of a round's messages to all ranks; a shard should have about so many rounds; the smallest
- *  chunks. */
+/** The most bytes of a round's messages to all ranks; how many rounds a shard should have; the fewest bytes
+ *  of a chunk. */
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
-/** The shortest messages that are packed. A warp codes 65,536 elements of a message step by step, so one of
- *  this length takes no longer than a short one. Packing and unpacking by the lossless codec takes as long as
- *  sending this: 27 launches in which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz
- *  (bench/results/gpu-counts.jsonl; no GPU has measured it). */
+/** The shortest messages that are packed, and the time that the lossless codec takes to pack and unpack one.
+ *  A warp codes 65,536 elements of a message step by step, so a message of this length takes no longer than a
+ *  short one: 27 launches in which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz
+ *  (bench/results/gpu-counts.jsonl; no GPU has measured it). Sending it takes about as long. */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
 /** The smallest operations that are quantized: below this, what the codec saves on a 10 Gb/s link (8 bits of
@@ -31,8 +31,8 @@ static int is_in_place(const tw_coll_request_t *request)
     return request->args.op == TW_COLL_ALLTOALL && request->aliased;
 }
 
-/** Hash all that determines a shape: what requests that choose alike have in common, and whatever else a plan
- *  is made from. */
+/** Hash all that determines a shape: what choices depend on (tw_request_key), and whatever else a plan is
+ *  made from. */
 static uint64_t gpu_shape_key_of(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -153,7 +153,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
     return algo ? &algo->info : NULL;
 }
 
-/** The flows on a GPU: data for other nodes goes to all of them at once, as each hop is a tick. */
+/** The flows on a GPU: data for other nodes goes to all of them at once, as each further hop costs a tick. */
 static tw_flows_t flows_of(const tw_algo_t *algo)
 {
     tw_flows_t flows = algo->flows;
@@ -168,15 +168,15 @@ static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
     return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
 }
 
-/** Whether NCCL may do it: it chooses by size and adds up in an order of its own, so not in a deterministic
- *  communicator, unless the caller names it. */
+/** Whether NCCL's own algorithm may be used. NCCL adds up in an order of its own, which it chooses by size:
+ *  in a deterministic communicator the caller must name that algorithm. */
 static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
 {
     return coll->gpu->wire && is_even(args, coll->topo.world) && args->factor == 1 &&
            (is_named || !coll->deterministic);
 }
 
-/** Choose an algorithm. A name that the caller gives is for the codec that the caller gives; if that is
+/** Choose an algorithm. A name that the caller gives is for the codec that the caller gives; if the codec is
  *  declined, the name is ignored. */
 static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
                                          size_t *index)
@@ -202,8 +202,8 @@ static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_sha
                    args->algo ? args->algo : "auto");
 }
 
-/** Bytes that NCCL's rings send from node to node: everything but what the next node already has, once; twice
- *  for a reduction with a gather. */
+/** Bytes that this rank sends to the next node in NCCL's rings (a node's first rank counts them): all but
+ *  what the next node has already, and twice that in an all-reduce. */
 static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &coll->topo;
@@ -219,7 +219,7 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-/** Workspace bytes that the codecs of chunks that are messages need to pack one or to unpack it. */
+/** Find how many bytes of workspace the codecs of messages need to pack or unpack a chunk. */
 static tw_status_t find_packing_bytes(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
@@ -255,7 +255,7 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
 
-    for (size_t k = 0; k < grid->n_codecs; k++) { /* so that compute.c finds them */
+    for (size_t k = 0; k < grid->n_codecs; k++) { /* compute.c finds what is made here */
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(find_packing_bytes(coll, shape));
         } else {
@@ -296,7 +296,7 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_al
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (status == TW_OK && !coll->gpu->wire) { /* and the ranks' messages that compare arguments */
+    if (status == TW_OK && !coll->gpu->wire) { /* ranks also send messages to compare arguments */
         status = tw_check_create_sched(request);
         shape->inter_node_bytes += status == TW_OK ? tw_check_inter_node_bytes(request) : 0;
         tw_sched_destroy(request->sched);
@@ -361,7 +361,7 @@ static void destroy_shape(tw_gpu_shape_t *shape)
 
 static tw_status_t check_op(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
-    int is_alltoall = args->op == TW_COLL_ALLTOALL && !coll->gpu->wire; /* NCCL's wire has one */
+    int is_alltoall = args->op == TW_COLL_ALLTOALL && !coll->gpu->wire; /* NCCL has its own */
 
     if (args->op == TW_COLL_ALLGATHER || args->op == TW_COLL_REDUCE_SCATTER ||
         args->op == TW_COLL_ALLREDUCE || is_alltoall) {
@@ -395,8 +395,8 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
     return TW_OK;
 }
 
-/** Whether a shape was made from the same arguments, by their hash; what determines sizes of memory is
- *  compared as well. */
+/** Whether a shape was made from these arguments: their hash is compared, and what determines sizes of
+ *  memory. */
 static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *request, uint64_t key)
 {
     const tw_coll_args_t *made = &shape->request->args, *asked = &request->args;

@@ -14,8 +14,8 @@ typedef struct tw_gpu_sum_segment {
 } tw_gpu_sum_segment_t;
 
 /** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not
- *  overlap. NaN and infinities give the CPU's bits, too; a sum with different NaN may have any of them as its
- *  result. */
+ *  overlap. The bits are the CPU's, also of NaN and infinities; only if a sum has several different NaN, the
+ *  result may be any of them. */
 typedef struct tw_gpu_sum {
     tw_type_t in;  /**< a float type; TW_TYPE_BYTE for a copy: one input, out the same type, factor 1 */
     tw_type_t out; /**< fp32, or the type of the inputs; what it cannot hold becomes infinite */

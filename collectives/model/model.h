@@ -77,8 +77,8 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
 /** What an operation costs, derived from its flows (program/cost.h). Only sizes determine it, so it is the
  *  same on all ranks. */
 typedef struct tw_coll_cost {
-    /** rounds: messages on the longest path that wait for one another; each round has inter_messages /
-     *  inter_rounds of them in a row */
+    /** rounds: how many messages wait for one another on the longest path; in each round the busiest rank
+     *  sends inter_messages / inter_rounds messages in a row */
     int inter_rounds, node_rounds;
     double inter_messages, node_messages; /**< sent by the busiest rank */
     double inter_bytes;                   /**< through the busiest node's link: the larger of in and out */

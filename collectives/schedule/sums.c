@@ -139,7 +139,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/** Compute acc = the sum of n elements. With a scale, inputs that were not scaled come first. */
+/** Compute acc = the sum of n elements. With a scale, the n_partial inputs that have it already come last. */
 static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
                                     float *acc)
 {

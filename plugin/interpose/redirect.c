@@ -83,7 +83,7 @@ static int object_has(const object_t *object, uintptr_t at)
     return at >= object->first && at < object->end;
 }
 
-/** Note a place that points at one of NCCL's functions; or will, as the linker looks calls up one by one. */
+/** Note a place that points at one of NCCL's functions, or will once the linker looks that call up. */
 static void scan_relocation(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
 {
     unsigned long type = ELF64_R_TYPE(relocation->r_info);

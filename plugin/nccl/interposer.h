@@ -6,9 +6,9 @@
 
 TW_C_BEGIN
 
-/** Send the plugin's log to NCCL's logger (tw_nccl_log_install), when the net, the collnet or the tuner
- *  begins; and the interposer's, whether it is in the process already or comes later. Misspelt variables are
- *  named there, once in a process. Any thread. */
+/** Send the plugin's log to NCCL's logger (tw_nccl_log_install), and the interposer's log, even if the
+ *  interposer is loaded later. Called when the net, the collnet or the tuner begins. Misspelt variables are
+ *  named in the log, once in a process. Any thread. */
 void tw_nccl_begin(tw_nccl_logger_t logger);
 
 /** Open the interposer, if TW_INTERPOSE asks for it; called whenever NCCL makes a communicator. The first

@@ -90,7 +90,7 @@ typedef enum tw_cuda_op {
     TW_CUDA_REDUCE_DECODE
 } tw_cuda_op_t;
 
-/** One launch. */
+/** One launch of a kernel. */
 typedef struct tw_cuda_job {
     tw_cuda_op_t op;
     tw_type_t type; /**< of the plain side */

@@ -171,8 +171,8 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     }
 }
 
-/** Round to nearest even. Only 2 bits are clamped: |x * inverse| <= qmax * (1 + 2^-22) for a scale of
- *  tw_block_scale's, which rounds to at most qmax. */
+/** Round to nearest even. Only 2-bit codes are clamped: for the other kinds |x * inverse| is at most
+ *  qmax * (1 + 2^-22), if the scale is one of tw_block_scale's, and that rounds to at most qmax. */
 template <int KIND>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])

@@ -379,7 +379,7 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/** Find the classes that rows have; nothing is counted of them yet. */
+/** Find the classes that rows have, and clear their counts. */
 static void find_classes(tw_quant_lossless_t *codec)
 {
     const tw_lossless_shape_t *shape = &codec->shape;

@@ -12,7 +12,7 @@
 
 #define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
-/** Read the run's id of a step; return 0 if its manifest is missing or damaged. */
+/** Read the id of the run that wrote a step; return 0 if the step's manifest is missing or damaged. */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];

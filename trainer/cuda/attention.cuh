@@ -85,8 +85,8 @@ tw_status_t launch_mma(const LAUNCHER &launcher, size_t heads, const char *what,
     return launcher.template run<KERNEL<128>>(blocks, what, a);
 }
 
-/** Fill in the arguments. `more` and `strides` are the other addresses and strides, besides those of q, k and
- *  v, or'ed together: they tell if all are aligned. */
+/** Fill in the arguments. `more` and `strides` are all addresses and strides other than those of q, k and v,
+ *  or'ed together: args.aligned depends on all of them. */
 inline AttentionArgs attention_args(const tw_cuda_attention_t *attention, size_t more, size_t strides)
 {
     AttentionArgs args = {};

@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** y (B,T,HD), rows y_stride elements apart. Also TW_ERR_INVALID: width or heads beyond attention_args.h. */
+/** Computes y (B,T,HD), rows y_stride elements apart. Also TW_ERR_INVALID: a bad width or number of heads. */
 tw_status_t tw_cuda_attention_forward(const tw_cuda_attention_t *attention, void *y, size_t y_stride,
                                       tw_stream_t stream);
 static inline size_t tw_cuda_attention_workspace_bytes(const tw_cuda_attention_t *attention)

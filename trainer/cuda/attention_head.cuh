@@ -123,7 +123,7 @@ struct Plus {
 };
 
 /** Kernel, y, dy -> workspace (B,H,T): the sum over a head of y * dy, which equals the sum over a row of P *
- *  dP. A warp takes a head of a row. Bytes: 2 accesses of bf16, 4, for 1 multiply-add. */
+ *  dP. A warp takes a head of a row. Bytes: 4 (2 accesses of bf16), for 1 multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)

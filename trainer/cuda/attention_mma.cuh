@@ -2,8 +2,8 @@
  *
  *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of
  *  two others, which all warps read from shared memory: one barrier a tile, and while a tile is computed
- *  with, the next one is copied. A product leaves its result in a lane's registers as the next product needs
- *  its first factor (fragments.cuh), which is rounded to bf16: probabilities and gradients by scores, as in
+ *  with, the next one is copied. A product leaves its result in the registers in which the next product needs
+ *  its first factor (fragments.cuh): probabilities and gradients by scores, rounded to bf16 as in
  *  FlashAttention-2. All sums are fp32. A warp skips a tile of which its rows see nothing, and tests no masks
  *  if they see all of it. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
  *
@@ -72,9 +72,9 @@ TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t f
     }
 }
 
-/** Return where a lane's row begins for tw_dev_load_squares, in a square of shared memory. squares_down: the
- *  squares of 8 x 8 go down first, then across, as factor a needs them and, transposed, b; squares_across:
- *  across first, as b needs them from rows that are its columns. */
+/** Return where a lane's row begins, in a square of shared memory, for tw_dev_load_squares. squares_down: its
+ *  squares of 8 x 8 go down first, then across, as factor a needs them, and transposed factor b.
+ *  squares_across: they go across first, as b needs them if rows of shared memory are its columns. */
 template <uint32_t COLUMNS>
 TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
 {
@@ -95,15 +95,15 @@ struct MmaRows {
     uint32_t at[COLUMNS / square][4];
 };
 
-/** A sum (16,COLUMNS) of the warp: elements 0 and 1 of at[n] are columns 8 n + 2 t and the next of row g,
- *  elements 2 and 3 the same of row g + 8. */
+/** A sum (16,COLUMNS) of the warp: elements 0 and 1 of at[n] are columns 8 n + 2 t and 8 n + 2 t + 1 of
+ *  row g, elements 2 and 3 are those of row g + 8. */
 template <uint32_t COLUMNS>
 struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** Loads the warp's 16 of 128 rows from `first` on. All threads call it, while nobody uses shared memory;
- *  after it that is free again. */
+/** Loads the block's 128 rows from `first` on, and returns the warp's 16. All threads call it while nobody
+ *  uses `shared`; afterwards that is free again. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {
@@ -120,7 +120,7 @@ TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows,
     return taken;
 }
 
-/** Returns A B', the warp's 16 rows by TILE rows of shared memory. The warp's lanes call it. */
+/** Returns A B': A is the warp's 16 rows, B the TILE rows of shared memory. All lanes of the warp call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
 {
@@ -139,8 +139,8 @@ TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
     return sum;
 }
 
-/** Adds A B to sum: A is the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. The
- *  warp's lanes call it. */
+/** Adds A B to sum: A is the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. All
+ *  lanes of the warp call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *sum)
 {
@@ -162,8 +162,8 @@ TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *s
 
 /* ---- the rows of a lane -------------------------------------------------------------------------------- */
 
-/** The elements of a tile that a lane has: rows row(0) and row(1) of the warp's, and columns column(n, 0) and
- *  column(n, 1) for each n of TILE / 8. */
+/** The elements of a tile that a lane has: of row(0) and row(1) it has column(n, 0) and column(n, 1) for each
+ *  n below TILE / 8. */
 struct MmaPlace {
     uint32_t warp_first, g, t; /* warp_first: the warp's first row; g, t: see fragments.cuh */
 
@@ -191,7 +191,7 @@ template <uint32_t TILE>
 struct MmaQueries {
     MmaPlace place;
     uint32_t low[2];      /* the first key that a row sees */
-    uint32_t first, last; /* first key that the warp's first row sees, and its last row */
+    uint32_t first, last; /* first keys that the warp's first and last rows see */
     bool exist;
 
     TW_DEVICE MmaQueries(const AttentionHead<Bf16> &head, uint32_t block_first) : place(block_first)

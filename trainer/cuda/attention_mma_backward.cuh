@@ -15,7 +15,7 @@ struct MmaQueryGradients {
     static constexpr uint32_t tile = backward_tile;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** Statistics of a lane's two rows: the log of the sum, to base 2, and the sum of y * dy. */
+    /** Statistics of a lane's two rows: the log2 of the sum of exponentials, and the sum of y * dy. */
     struct Statistics {
         float lse[2], dot[2];
     };
@@ -87,13 +87,13 @@ struct MmaQueryGradients {
     }
 };
 
-/** Kernel, the same -> dk, dv: a block takes 128 keys of a head of k and v and goes over the queries that see
- *  them, of all heads of q that share it. Products are transposed: rows are keys. */
+/** Kernel, the same inputs -> dk, dv: a block takes 128 keys of a head of k and v, and goes over the queries
+ *  that see them, of all heads of q that share that head. Products are transposed: rows are keys. */
 template <uint32_t COLUMNS>
 struct MmaKeyGradients {
     static constexpr uint32_t tile = backward_tile;
 
-    /** Statistics of a tile's queries: the log of the sum, and the sum of y * dy. */
+    /** Statistics of a tile's queries: the log of the sum of exponentials, and the sum of y * dy. */
     struct Statistics {
         float lse[tile], dot[tile];
         uint32_t starts[tile];
@@ -126,7 +126,7 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Begin to fetch a tile's statistics. An element is stored or copied, never both, so order is free. */
+    /* Begin to fetch a tile's statistics. An element is either stored or copied, so any order will do. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;

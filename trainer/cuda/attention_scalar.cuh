@@ -2,8 +2,8 @@
  *  fp32, and heads of more than 128 channels.
  *
  *  Arithmetic is fp32 whatever the type, 67 TFLOPS at most on sm_90. A tile reads 64 D * 3 elements from the
- *  second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four times what that needs. So FLOPs are what
- *  counts.
+ *  second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four times as many as the cache needs to keep
+ *  up. So FLOPs are what counts.
  *
  *  A thread has 4 x 4 scores (rows 4 y + i, columns x + 16 j of thread (x, y) of 16 x 16) and 4 rows of
  *  D / 16 columns of a sum: 64 registers at D = 256, 32 at 128, 16 at 64. 128 registers or fewer up to
@@ -156,8 +156,8 @@ struct ScalarQueries {
     }
 };
 
-/** Kernel, the same -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows are
- *  keys. */
+/** Kernel, the same inputs -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows
+ *  are keys. */
 template <class T, uint32_t COLUMNS>
 struct ScalarKeys {
     struct State {

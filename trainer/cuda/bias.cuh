@@ -16,8 +16,8 @@ struct BiasArgs {
     float *partial;
 };
 
-/** Kernel, dy -> the sums of a slab's rows: partial [slabs][C]. Bytes a channel of a row: 1 access of bf16,
- *  2. */
+/** Kernel, dy -> the sums of a slab's rows: partial [slabs][C]. Bytes a channel of a row: 2 (1 access of
+ *  bf16). */
 template <class T>
 struct BiasSlabs {
     static TW_DEVICE void run(const BiasArgs &a)

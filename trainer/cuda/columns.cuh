@@ -1,6 +1,6 @@
 /** Sums each column of a matrix over its rows. Two kernels do it, so that the bits are the same on every GPU:
- *  the caller's makes the sums of slabs of rows, then, here, a thread for each column adds up the slabs, in
- *  order.
+ *  the caller's kernel makes the sums of slabs of rows; then the one here adds up the slabs in order, with a
+ *  thread for each column.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -23,11 +23,11 @@ TW_HOST_DEVICE size_t slab_count(size_t rows)
     return ceil_div(rows, slab_rows);
 }
 
-/** partial [sums][slabs][channels] */
+/** partial is [sums][slabs][channels]. */
 struct SlabArgs {
     size_t slabs, channels;
     const float *partial;
-    float *sums[2]; /* (channels) they are added to; the second may be NULL */
+    float *sums[2]; /* (channels) to which the slabs are added; the second may be NULL */
 };
 
 /** Kernel: adds up the slabs. Bytes: 4 a channel of a slab; 1 operation. A thread has 8 loads under way. */

@@ -11,8 +11,7 @@
  *  need the alignment of their elements; where all of a call's are multiples of 16 bytes (and C of 8), it is
  *  faster. All calls enqueue on `stream` and return: TW_ERR_INVALID for another type, TW_ERR_CUDA; logged.
  *  Nothing depends on the order in which a GPU runs blocks: the same call gives the same bits.
- *  Only where there is CUDA.
- * */
+ *  Only where there is CUDA. */
 #pragma once
 
 #include "core/core.h"
@@ -21,7 +20,7 @@ TW_C_BEGIN
 
 /* ---- GELU, the tanh form; SwiGLU ----------------------------------------------------------------------- */
 
-/* These have the bits of trainer/model's functions; with bf16, those are rounded to the nearest. */
+/* fp32 results have the bits of trainer/model's functions; bf16 results are these, rounded to the nearest. */
 
 /** Computes y = gelu(x). x, y [n]; y may be x. */
 tw_status_t tw_cuda_gelu_forward(tw_type_t type, const void *x, size_t n, void *y, tw_stream_t stream);
@@ -42,7 +41,7 @@ tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, 
 /* ---- sums over rows ------------------------------------------------------------------------------------ */
 
 /** Rows of a slab, in sums of columns; the slabs' sums take fp32 workspace. 8192 rows of 4096 channels give
- *  the first kernel 2048 blocks. The sizes of workspaces are here because the planner asks without a GPU. */
+ *  the first kernel 2048 blocks. Sizes of workspaces are here: the planner asks for them without a GPU. */
 #define TW_CUDA_SLAB_ROWS 64
 static inline size_t tw_cuda_slabs(size_t rows)
 {
@@ -75,7 +74,7 @@ typedef struct tw_cuda_norm {
     float epsilon;
     const void *x;            /**< (N,C) */
     const void *gamma, *beta; /**< (C); beta NULL: root-mean-square norm */
-    float *mean, *rstd;       /**< (N) outputs of forward, inputs of backward; mean NULL with beta */
+    float *mean, *rstd;       /**< (N) outputs of forward, inputs of backward; mean NULL if beta is */
 } tw_cuda_norm_t;
 
 typedef struct tw_cuda_norm_gradients {

@@ -40,7 +40,7 @@ TW_DEVICE void from_float(float x, Bf16 *to)
     to->bits = bf16_bits(x);
 }
 
-/** Eight neighbours, one or two accesses of 16 bytes: `at` is a multiple of 16. */
+/** Loads eight neighbours by one or two accesses of 16 bytes, to which `at` is aligned. */
 template <class T>
 TW_DEVICE void load_octet(const T *at, float *values)
 {
@@ -73,7 +73,7 @@ TW_DEVICE void store_octet(const float *values, T *at)
     }
 }
 
-/** Access to WIDTH elements: octet_elems: eight aligned neighbours; 1: one element. */
+/** Access to WIDTH elements: eight aligned neighbours (octet_elems), or one element (1). */
 template <class T, uint32_t WIDTH>
 TW_DEVICE void load(const void *array, size_t at, float *values)
 {

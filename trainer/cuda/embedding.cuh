@@ -2,9 +2,9 @@
  *  registers, no shared memory, eight blocks on a multiprocessor.
  *
  *  Backwards a word's row is one block's alone, which adds to it in the order of tokens: no atomics, and the
- *  CPU's bits. Words are distributed over `word_classes` blocks, times one for every 256 channels. Each reads
- *  all tokens (from the second cache: 2,048 blocks of 8192 tokens, 64 MB) and lists the positions of its
- *  words, a thousand at most at a time; 12 KB of shared memory, 40 registers: six blocks on a multiprocessor.
+ *  CPU's bits. For every 256 channels, `word_classes` blocks share the words. Each block reads all tokens
+ *  (from the second cache: 2,048 blocks of 8192 tokens, 64 MB) and lists the rows of its words, a thousand at
+ *  most at a time; 12 KB of shared memory, 40 registers: six blocks on a multiprocessor.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -24,7 +24,7 @@ struct EmbeddingArgs {
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 2 accesses of bf16, 4. Positions add
+/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 4 (2 accesses of bf16). Positions add
  *  none, as the second cache keeps them. */
 template <class W, class T, uint32_t WIDTH>
 struct EmbeddingForward {
@@ -66,8 +66,8 @@ struct WordList {
     uint32_t in_warp[warps];
 };
 
-/** Kernel, tokens, dx -> d_words. Bytes: a channel of a row 1 access of bf16, 2; a channel of a word that
- *  occurs, 8; 1 operation. */
+/** Kernel, tokens, dx -> d_words. Bytes a channel of a row: 2 (1 access of bf16); a channel of a word that
+ *  occurs: 8. 1 operation. */
 template <class T>
 struct EmbeddingWords {
     /* Append those of 256 rows whose words are the block's; return how many. All threads call it. */
@@ -169,8 +169,8 @@ struct EmbeddingWords {
 
 /* ---- backwards, positions ------------------------------------------------------------------------------ */
 
-/** Kernel, dx -> d_positions: a thread takes a channel of a position. Bytes a channel of a row: 1 access of
- *  bf16, 2; of a position, 8; 1 operation. */
+/** Kernel, dx -> d_positions: a thread takes a channel of a position. Bytes a channel of a row: 2 (1 access
+ *  of bf16); a channel of a position: 8. 1 operation. */
 template <class T>
 struct EmbeddingPositions {
     static TW_DEVICE void run(const EmbeddingArgs &a)

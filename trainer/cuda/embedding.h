@@ -43,7 +43,7 @@ typedef struct tw_cuda_heads {
 /** Computes y: the heads of x, normed and rotated; its rows are y_stride elements apart. y may be x with the
  *  same stride. Also TW_ERR_INVALID: a width that is not as above. */
 tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t y_stride, tw_stream_t stream);
-/** Heads that a block takes at a time in sums over heads; 128 multiprocessors have eight blocks each. */
+/** Heads that a block takes at a time in sums over heads; most blocks: 8 on each of 128 multiprocessors. */
 #define TW_CUDA_HEADS_OF_BLOCK ((size_t)8)
 #define TW_CUDA_HEAD_SLABS_MAX ((size_t)1024)
 static inline size_t tw_cuda_head_slabs(const tw_cuda_heads_t *heads)
@@ -57,8 +57,8 @@ static inline size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads)
     return heads->gamma ? tw_cuda_head_slabs(heads) * heads->width * sizeof(float) : 0;
 }
 /** Turns d, the gradient by y, with rows d_stride elements apart, into the gradient by x. With gamma, it adds
- *  that by gamma to dgamma (D); x must be as it was before forward, and `workspace` is scratch memory,
- *  tw_cuda_heads_workspace_bytes (without gamma 0, and NULL). */
+ *  the gradient by gamma to dgamma (D); x must be as it was before forward, and `workspace` is scratch memory
+ *  of tw_cuda_heads_workspace_bytes (without gamma 0, and NULL). */
 tw_status_t tw_cuda_heads_backward(const tw_cuda_heads_t *heads, void *d, size_t d_stride, float *dgamma,
                                    float *workspace, tw_stream_t stream);
 

@@ -1,13 +1,13 @@
 /** How the lanes of a warp hold what tensor cores multiply, and the same product without tensor cores, for
  *  GPUs that lack them and for tests. Include what defines TW_DEVICE before.
  *
- *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has, of the elements of bf16 two in a word, that of the
- *  smaller column of a, or row of b, in its low half:
+ *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has these elements. A word holds two of bf16: its low half is
+ *  that of the smaller column of a, or of the smaller row of b.
  *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of
  *                      row g; and of row g + 8
  *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
  *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
- *  (PTX ISA, mma.m16n8k16.) It does not say in what order a GPU adds 16 products, and how it rounds
+ *  (PTX ISA, mma.m16n8k16.) That page does not say in what order a GPU adds 16 products, or how it rounds
  *  meanwhile. The code here adds one after the other, rounded each time, which is as exact as fp32 is. */
 #pragma once
 

@@ -126,7 +126,7 @@ TW_DEVICE size_t all_heads(const HeadsArgs &a)
     return a.heads.rows * a.heads.heads;
 }
 
-/** Kernel, x, gamma, cosines, sines -> y. Bytes a channel: 2 accesses of bf16, 4; 6 operations, 4 of them
+/** Kernel, x, gamma, cosines, sines -> y. Bytes a channel: 4 (2 accesses of bf16); 6 operations, 4 of them
  *  with a norm. The tables stay in the second cache. */
 template <class T>
 struct HeadsForward {
@@ -147,7 +147,7 @@ struct HeadsForward {
 };
 
 /** Kernel, d, x, gamma, cosines, sines -> d and, from each block, a row of sums: partial [slabs][D]. Bytes a
- *  channel: 2 accesses of bf16, 4, with a norm 6; about 15 operations with a norm. */
+ *  channel: 4 (2 accesses of bf16), with a norm 6; about 15 operations with a norm. */
 template <class T>
 struct HeadsBackward {
     /* Turn the gradient by the normed head into that by x, and add d * x^ to the gradient by gamma. */
@@ -170,7 +170,7 @@ struct HeadsBackward {
         }
     }
 
-    /* Stores the sum of the block's eight warps, in order. */
+    /* Store the sums of the block's eight warps, added in order. */
     static TW_DEVICE void leave(const HeadsArgs &a, const Head<T> &head, const Pairs &dgamma)
     {
         __shared__ float sums[warps][2][head_width_max / 2];

@@ -1,7 +1,7 @@
 /** Cross-entropy over pieces of the words. A block takes a row: 8192 rows fill a GPU's 1000 blocks several
- *  times over. About 4 operations and an exponential an element, which a multiprocessor makes 16 of a clock,
- *  where memory brings about 7 of bf16: what counts is bytes. Below 40 registers, 64 bytes of shared memory:
- *  eight blocks on a multiprocessor. Sums are made in an order that depends on the shape alone.
+ *  times over. About 4 operations and an exponential an element: a multiprocessor makes 16 exponentials a
+ *  clock, memory brings it about 7 elements of bf16, so what counts is bytes. Below 40 registers, 64 bytes of
+ *  shared memory: 8 blocks on a multiprocessor. Sums are made in an order that depends on the shape alone.
  *
  *  Include device.cuh, or what stands for it in a test, before. */
 #pragma once
@@ -28,8 +28,8 @@ TW_DEVICE float relative_exp(float x, float most)
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
 }
 
-/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest; the
- *  sum has it. */
+/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest,
+ *  but makes the sum NaN. */
 struct Softmax {
     float most, total;
 
@@ -41,8 +41,8 @@ struct Softmax {
     }
 };
 
-/** Combine the block's parts, for thread 0: in each warp by a butterfly, then in order. All threads call
- *  it. */
+/** Combine the block's parts: in each warp by a butterfly, then warp by warp. All threads call it; thread 0
+ *  gets the result. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];
@@ -61,7 +61,7 @@ TW_DEVICE Softmax block_softmax(Softmax softmax)
     return softmax;
 }
 
-/** Kernel, logits -> max, sum, target. Bytes a logit: 1 access of bf16, 2. */
+/** Kernel, logits -> max, sum, target. Bytes a logit: 2 (1 access of bf16). */
 template <class T, uint32_t WIDTH>
 struct LossAdd {
     static TW_DEVICE Softmax of_thread(const LossArgs &a, size_t row)
@@ -129,7 +129,7 @@ struct LossSums {
     }
 };
 
-/** Kernel, logits, max, sum, target -> logits. Bytes a logit: 2 accesses of bf16, 4. */
+/** Kernel, logits, max, sum, target -> logits. Bytes a logit: 4 (2 accesses of bf16). */
 template <class T, uint32_t WIDTH>
 struct LossBackward {
     static TW_DEVICE void run(const LossArgs &a)

@@ -128,7 +128,7 @@ struct NormRow {
     }
 };
 
-/** Kernel, x, gamma -> y, statistics. Bytes a channel of a row: 2 accesses of bf16, 4. */
+/** Kernel, x, gamma -> y, statistics. Bytes a channel of a row: 4 (2 accesses of bf16). */
 template <class T, bool CENTRED>
 struct NormForward {
     static TW_DEVICE void run(const NormArgs &a)
@@ -143,7 +143,7 @@ struct NormForward {
     }
 };
 
-/** Kernel, x, gamma, dy, statistics -> dx. Bytes a channel of a row: 3 accesses of bf16, 6, or with
+/** Kernel, x, gamma, dy, statistics -> dx. Bytes a channel of a row: 6 (3 accesses of bf16), or with
  *  accumulate 8. */
 template <class T, bool CENTRED>
 struct NormBackward {
@@ -162,7 +162,7 @@ struct NormBackward {
 /* ---- gradients of weights ------------------------------------------------------------------------------ */
 
 /** Kernel, x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial [2 or
- *  1][slabs][C]. Bytes a channel of a row: 2 accesses of bf16, 4. */
+ *  1][slabs][C]. Bytes a channel of a row: 4 (2 accesses of bf16). */
 template <class T, bool CENTRED>
 struct NormSlabs {
     static TW_DEVICE void run(const NormArgs &a)

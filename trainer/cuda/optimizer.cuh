@@ -25,8 +25,8 @@ struct NormBinArgs {
 };
 
 /** Kernel, values -> bins. A lane has bins of its own, in a bank of its own: neighbours mostly have the same
- *  exponent, and would wait for each other. It reads 2 bytes an element and makes an atomic addition in
- *  shared memory: a multiprocessor makes 32 a clock, memory brings 8 elements. With 32 KB of shared memory
+ *  exponent, and would wait for each other. An element costs 2 bytes and an atomic addition in shared memory:
+ *  a multiprocessor makes 32 additions a clock, while memory brings 8 elements. With 32 KB of shared memory
  *  and below 40 registers, a multiprocessor holds seven blocks. */
 struct NormBins {
     static TW_DEVICE void count(uint32_t *bins, uint32_t bits)

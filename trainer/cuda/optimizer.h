@@ -23,7 +23,7 @@ tw_status_t tw_cuda_norm_bins(tw_type_t type, const void *values, size_t n, uint
 typedef struct tw_cuda_adamw_tensor {
     const void *grad;      /**< step->grad_type [n] */
     float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
-    /** weight_type [n] they become the new masters, rounded to the nearest; NULL: not wanted */
+    /** weight_type [n], output: the new masters, rounded to the nearest; NULL: not wanted */
     void *weights;
     tw_type_t weight_type;
     size_t n_elems;

@@ -23,7 +23,7 @@ struct NoParams {
 constexpr float gelu_slope = 1.5957691216f; /* 2 sqrt(2 / pi) */
 constexpr float gelu_cube = 0.044715f;
 
-/** Operation x -> y. Bytes an element: 2 accesses of bf16, 4. */
+/** Operation x -> y. Bytes an element: 4 (2 accesses of bf16). */
 struct GeluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 1, n_out = 1;
@@ -35,7 +35,7 @@ struct GeluForward {
     }
 };
 
-/** Operation x, d -> d. Bytes an element: 3 accesses of bf16, 6. */
+/** Operation x, d -> d. Bytes an element: 6 (3 accesses of bf16). */
 struct GeluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -49,7 +49,7 @@ struct GeluBackward {
     }
 };
 
-/** Operation gate, up -> y. Bytes an element: 3 accesses of bf16, 6. */
+/** Operation gate, up -> y. Bytes an element: 6 (3 accesses of bf16). */
 struct SwigluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -59,7 +59,7 @@ struct SwigluForward {
     }
 };
 
-/** Operation gate, up, dy -> gradients by up and by gate. Bytes an element: 5 accesses of bf16, 10. */
+/** Operation gate, up, dy -> gradients by up and by gate. Bytes an element: 10 (5 accesses of bf16). */
 struct SwigluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 3, n_out = 2;

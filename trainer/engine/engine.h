@@ -109,8 +109,8 @@ tw_status_t tw_engine_sample(tw_engine_t *engine, const tw_engine_lines_t *sampl
 /** Return the bytes that sampling takes on rank 0 besides whole weights: activations and scratch. */
 size_t tw_engine_sample_bytes(const tw_train_options_t *options, const tw_model_t *model);
 
-/** Prepare for a checkpoint: do a full sync, if deltas lose something, and copy the state of an optimizer on
- *  a device to host memory. Collective; does nothing in other modes. */
+/** Prepare for a checkpoint: do a full sync, if deltas lose something; copy the optimizer's state to host
+ *  memory, if it is on a device. Collective. */
 tw_status_t tw_engine_sync(tw_engine_t *engine);
 /** Check that all copies of weights are equal: in stages 0 to 2 those of all ranks, with hpZ its replicas.
  *  The log names rank and tensor if not. Collective. */

@@ -179,7 +179,7 @@ typedef struct heads {
     double epsilon;
 } heads_t;
 
-/** Return the heads of a block; both gammas are read into the vector's scratch. */
+/** Return the heads of a block; the gammas of q and k are read into scratch->vector. */
 static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;

@@ -359,8 +359,8 @@ static void timeline_run(timeline_t *tl, tw_plan_time_t *out)
 
 /* ---- setting up ---------------------------------------------------------------------------------------- */
 
-/** Divide the computing time over visits. Blocks take two thirds of theirs backwards; the root's is that of
- *  the head's products. */
+/** Divide the computing time over visits. Blocks take two thirds of their time backwards; all of the root's
+ *  time is that of the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
 {
     size_t sequence = (size_t)tl->options->sequence;

@@ -3,8 +3,8 @@
 
 #include "transport/p2p/state.h"
 
-/** Limits of chunks per stream: how many it has to send, the next one included; and how many may be
- *  unacknowledged, enough to fill a long wire. */
+/** Limits of chunks of a stream: how many it may have in hand, the next one included; and how many may be
+ *  unacknowledged, which is enough to fill a long wire. */
 #define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Chunks that are handed out before anything else gets its turn. */

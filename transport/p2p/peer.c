@@ -221,7 +221,7 @@ static void credit_init(tw_p2p_peer_t *peer)
         .limit = TW_P2P_CREDIT_BYTES, .step = TW_P2P_CREDIT_STEP, .left = TW_P2P_CREDIT_BYTES};
     const tw_p2p_credit_t large = {
         .limit = TW_P2P_LONG_CREDIT_BYTES, .step = TW_P2P_LONG_CREDIT_STEP, .left = TW_P2P_LONG_CREDIT_BYTES};
-    /* Two of the longest messages that are sent at once: a receiver that is late keeps them in memory. */
+    /* Credit for two of the longest eager messages: a receiver that is late keeps these in memory. */
     const size_t two = 2 * (peer->eager_bytes + TW_P2P_CREDIT_MESSAGE);
     const tw_p2p_credit_t little = {.limit = two, .step = peer->eager_bytes / 2, .left = two};
     const int is_alone = peer->eager_bytes > peer->p2p->params.eager_bytes;

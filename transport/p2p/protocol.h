@@ -118,9 +118,9 @@ static inline uint64_t tw_p2p_header_data(const tw_p2p_header_t *header)
  *  and that step together are less than all the credit. */
 #define TW_P2P_CREDIT_BYTES ((size_t)9 << 20)
 #define TW_P2P_CREDIT_STEP ((size_t)4 << 20)
-/** Credit of long messages if those of up to TW_P2P_EAGER_MAX are sent at once: for eight of them, as many as
- *  NCCL has under way on a connection, for what the sockets' buffers hold of others, and for what was not
- *  given back yet. */
+/** Credit of long messages if those of up to TW_P2P_EAGER_MAX are sent at once. It is enough for the eight
+ *  messages that NCCL has under way on a connection, for others that the sockets' buffers hold, and for what
+ *  was not given back yet. */
 #define TW_P2P_LONG_CREDIT_BYTES ((size_t)96 << 20)
 #define TW_P2P_LONG_CREDIT_STEP ((size_t)16 << 20)
 /** Credit that a message takes besides its data: about what keeping it costs. */

@@ -244,7 +244,7 @@ static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, in
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
-/** Whether so many bytes are more than the ALIVE messages that came in them. */
+/** Whether the bytes of a read hold more than ALIVE messages. *n_alive: how many of these came before. */
 static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size_t bytes)
 {
     const uint32_t n = link->stream->peer->n_alive - *n_alive;

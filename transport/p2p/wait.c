@@ -9,7 +9,7 @@
 
 #include "transport/p2p/state.h"
 
-/** Rounds of progress for one request alone before everything gets its turn. */
+/** After so many rounds of progress for one request alone, everything else gets its turn. */
 #define ALL_EVERY 16
 
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)

@@ -132,9 +132,9 @@ static int is_dockers(const char *name)
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
 }
 
-/** Ranks of interfaces. Where nobody has chosen, all of the first rank that has any are offered. Hosts that
- *  tell routers of an address on their loopback are reached there; a link's own address is what a management
- *  card has, the same in every host, or all that a cable between two hosts has. */
+/** Ranks of interfaces. If nobody has chosen, all interfaces of the best rank are offered. Hosts that tell
+ *  routers of an address on their loopback are reached there (ROUTED_LOOPBACK). A link's own address
+ *  (LINK_ALONE) belongs to a management card, the same in every host, or to a cable between two hosts. */
 enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, RANKS };
 
 static int rank_of(const tw_net_interface_t *one)

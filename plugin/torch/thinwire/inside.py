@@ -134,7 +134,7 @@ def _missing_of(table: Attributes) -> Iterator[str]:
 
 
 def _function(owner: Any, path: str) -> Callable | None:
-    """The callable of an owner under such a dotted name, if there is one."""
+    """The callable that a dotted path names in an owner, or None."""
     for name in path.split("."):
         owner = getattr(owner, name, None)
     return owner if callable(owner) else None
@@ -454,8 +454,8 @@ def runs_root(state: Any) -> bool:
 
 
 def may_run_root(state: Any) -> bool:
-    """Whether the present forward pass may have begun at this module: it may have failed before torch noted
-    that."""
+    """Whether the present forward pass may have begun at this module. The pass may have failed before torch
+    noted where it began."""
     return state._is_root or state._state_ctx.iter_forward_root in (None, state)
 
 

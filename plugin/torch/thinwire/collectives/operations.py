@@ -121,7 +121,7 @@ def _sample(operation: Operation, args: capi.Args, ranks: Communicator) -> None:
 
 
 def _begin(operation: Operation, args: capi.Args, ranks: Communicator) -> Waitable:
-    """Set the table's pointers, which are this thread's meanwhile, and post."""
+    """Set the table's pointers and post, while the caller holds the shape's lock."""
     scaling = operation.shape.scaling if args.codec and not args.codec.contents.lossless else None
     is_divided = scaling is not None and operation.source is not None and scaling.divide(operation.source)
     if scaling is not None and not is_divided:

@@ -122,8 +122,8 @@ class Unit:
 
 
 def cost_more(ranks: Communicator, run_bytes: int) -> bool:
-    """Whether replicas of GPU memory cost a step more than they save: in its two gathers the whole comes from
-    the host, and a thread codes what has changed. Ranks of a node share its link and the decoding."""
+    """Whether replicas of GPU memory cost a step more than they save. In both gathers of a step the whole is
+    copied from the host, and a thread codes what has changed. Ranks of a node share its link and decoding."""
     whole, local = run_bytes * ranks.world, ranks.world / ranks.n_nodes
     others, link_byte_sec = 1 - 1 / ranks.n_nodes, capi.lib().tw_coll_link_byte_sec(ranks.pointer)
     copies = (run_bytes + 2 * whole) * _BUS_SEC
