@@ -49,9 +49,10 @@ class Suite(unittest.TestCase):
         self.assertEqual(["# ddp", "# joining", "# broken"], done.stderr.splitlines())
         self.assertEqual("ValueError: it cannot run here", broken["why"])
         self.assertEqual([True, True, False], [row["ok"] for row in (ddp, joining, broken)])
-        # Two ranks' gradients go to the other one once, in fp32.
+        # Two ranks' gradients go to the other one once, in fp32. A rank may read its count while the other one
+        # still sends the last step's.
         sent = ddp["curve"][-1][0] * 1e6
-        self.assertLess(4 * ddp["params"] * STEPS, sent)
+        self.assertLess(4 * ddp["params"] * (STEPS - 1), sent)
         self.assertLess(sent, 1.25 * 4 * ddp["params"] * STEPS)
         # Thinwire's hook, which the file asks for, loses nothing and sends less.
         self.assertEqual([point[2] for point in ddp["curve"]], [point[2] for point in joining["curve"]])
