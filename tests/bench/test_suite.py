@@ -49,8 +49,8 @@ class Suite(unittest.TestCase):
         self.assertEqual(["# ddp", "# joining", "# broken"], done.stderr.splitlines())
         self.assertEqual("ValueError: it cannot run here", broken["why"])
         self.assertEqual([True, True, False], [row["ok"] for row in (ddp, joining, broken)])
-        # Two ranks' gradients go to the other one once, in fp32. A rank may read its count while the other one
-        # still sends the last step's.
+        # Two ranks' gradients go to the other one once, in fp32. A rank may read its count while the other
+        # one still sends the last step's.
         sent = ddp["curve"][-1][0] * 1e6
         self.assertLess(4 * ddp["params"] * (STEPS - 1), sent)
         self.assertLess(sent, 1.25 * 4 * ddp["params"] * STEPS)
