@@ -195,13 +195,20 @@ class Lane:
 
     def make_room(self, n_bytes: int) -> None:
         """Wait until operations have ended that hold too much pinned memory to take so much more."""
-        while self._held and self._held[0][0].test():
-            self._held.popleft()
-        while len(self._held) >= 2 and n_bytes + sum(held for _, held in self._held) > _MOST_BYTES:
-            self._held.popleft()[0].end()
+        while (oldest := self._in_the_way(n_bytes)) is not None:
+            oldest.end()
+
+    def _in_the_way(self, n_bytes: int) -> Staged | None:
+        """Returns the oldest operation under way if what all hold leaves no room; other threads post, too."""
+        with _lock:
+            while self._held and self._held[0][0].test():
+                self._held.popleft()
+            is_full = n_bytes + sum(held for _, held in self._held) > _MOST_BYTES
+            return self._held.popleft()[0] if is_full and len(self._held) >= 2 else None
 
     def hold(self, staged: Staged, n_bytes: int) -> None:
-        self._held.append((staged, n_bytes))
+        with _lock:
+            self._held.append((staged, n_bytes))
 
     def next(self) -> int:
         """Let the first stream say when it has copied the next operation's input, and the second one wait
