@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NAME_BYTES 16
@@ -80,8 +81,9 @@ const char *tw_congestion_of_routes(const char *device, char *list, size_t list_
             tw_congestion_add(name, list, list_bytes);
         }
     }
-    if (routes) {
-        (void)pclose(routes);
+    const int status = routes ? pclose(routes) : -1;
+    if (!routes || (WIFEXITED(status) && WEXITSTATUS(status) == 127)) {
+        tw_warn("ip (Debian: iproute2) cannot be run: routes may set another congestion control unseen");
     }
     return list;
 }
