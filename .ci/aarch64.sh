@@ -7,18 +7,19 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tests=(//tests/quant:test_{convert,quant_{recording,segments,stochastic}} //tests/quant/{delta,ecdq,lossless}/...
-    //tests/collectives:test_processes_of_nodes)
+    //tests/collectives:test_processes_of_nodes //tests/trainer/model:test_{gpt2,kernels,llama,model,products})
 
 case "${1:-}" in
 install)
     dpkg --add-architecture arm64
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static \
-        libstdc++6:arm64 lib{gtest,gmock,sodium,jansson,xxhash}-dev:arm64
+        libstdc++6:arm64 libdnnl2:arm64 lib{gtest,gmock,sodium,jansson,xxhash}-dev:arm64
     ;;
 tests)
     command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null &&
-        [ -e /usr/lib/aarch64-linux-gnu/libgtest.a ] && [ -e /usr/lib/aarch64-linux-gnu/libstdc++.so.6 ] || exit 1
+        [ -e /usr/lib/aarch64-linux-gnu/libgtest.a ] && [ -e /usr/lib/aarch64-linux-gnu/libstdc++.so.6 ] &&
+        [ -e /usr/lib/aarch64-linux-gnu/libdnnl.so.2 ] || exit 1
     echo "${tests[@]}"
     ;;
 test)
