@@ -1,5 +1,5 @@
-/** Times calls by pairs of marks on their streams, which are used again once both have passed. A mark that
- *  CUDA refuses is not measured. */
+/** Times calls by pairs of marks on their streams. A pair is used again once the stream has passed both. A
+ *  call is not measured if CUDA refuses a mark. */
 #include "plugin/interpose/clock.h"
 
 #include "plugin/interpose/report.h"

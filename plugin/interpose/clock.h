@@ -1,4 +1,5 @@
-/** How long calls take on their streams: the GPU measures, and results are read later; nobody waits. */
+/** Measures how long calls take on their streams. The GPU notes the times. The host reads them at a later
+ *  call, and never waits for them. */
 #pragma once
 
 #include "plugin/interpose/gpu.h"
@@ -8,17 +9,18 @@ TW_C_BEGIN
 
 #define TW_IP_CLOCK_CALLS 16
 
-/** The calls of one communicator that are being timed. Zeroed: none. */
+/** The calls of one communicator that are being timed. A zeroed struct has none. */
 typedef struct tw_ip_clock {
     tw_ip_mark_t begin[TW_IP_CLOCK_CALLS], end[TW_IP_CLOCK_CALLS]; /**< NULL: not made yet */
     tw_ip_kind_t kind[TW_IP_CLOCK_CALLS];
     int is_open[TW_IP_CLOCK_CALLS];
 } tw_ip_clock_t;
 
-/** Note that a call begins on the stream. Returns its place; -1: none is free, it is not measured. */
+/** Note that a call begins on the stream. Returns the index of its entry for tw_ip_clock_end, or -1 if no
+ *  entry is free or CUDA refuses: that call is not measured. */
 int tw_ip_clock_begin(tw_ip_clock_t *clock, tw_ip_kind_t kind, tw_stream_t stream);
 void tw_ip_clock_end(tw_ip_clock_t *clock, int at, tw_stream_t stream);
-/** Tell the report about the calls that have ended. */
+/** Hand the times of all calls that have ended to tw_ip_report_time. */
 void tw_ip_clock_collect(tw_ip_clock_t *clock);
 void tw_ip_clock_cleanup(tw_ip_clock_t *clock);
 

@@ -1,11 +1,11 @@
-/** The table of communicators, and how a rank learns where their ranks are. */
+/** The table of communicators, and how a rank learns whether a communicator spans nodes. */
 #include "plugin/interpose/comms.h"
 
 #include <stdlib.h>
 
 #include "plugin/interpose/report.h"
 
-/** A communicator that NCCL makes in the background. */
+/** A communicator that NCCL derives from `parent` in the background. NCCL will write its handle to *out. */
 typedef struct expected {
     LIST_ENTRY(expected) link;
     ncclComm_t parent, *out;
@@ -83,7 +83,8 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
     }
 }
 
-/** Take a communicator out of the table, as a new one may get the same handle. NULL: it was not there. */
+/** Take a communicator out of the table, because NCCL may give the same handle to a new one. Returns NULL if
+ *  it is not in the table. */
 static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
     (void)pthread_mutex_lock(&table_lock);
@@ -145,7 +146,8 @@ static ncclResult_t settle_on(tw_ip_comm_t *comm, tw_coll_t *coll)
     return ncclSuccess;
 }
 
-/** A verdict that all ranks have come to is no error: NCCL then does the calls. */
+/** Settle a communicator for which tw_coll_nccl_create failed. Two statuses are verdicts that all ranks get
+ *  alike, and no errors: NCCL then does the calls. */
 static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
 {
     if (status == TW_ERR_UNSUPPORTED || status == TW_ERR_MISMATCH) {
@@ -157,7 +159,7 @@ static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
     return comm->error;
 }
 
-/** Make our communicator over NCCL's own, as all ranks have the interposer. */
+/** Create our communicator over NCCL's. Called only if all ranks have the interposer. */
 static ncclResult_t meet(tw_ip_comm_t *comm)
 {
     const tw_coll_nccl_params_t params = {
@@ -193,7 +195,8 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
     return ncclSuccess;
 }
 
-/** Take one out of the list that was expected of `parent`, or has become `nccl`; NULL: there is none. */
+/** Take one communicator out of the list of expected ones: one derived from `parent`, or the one whose handle
+ *  is `nccl`. Returns NULL if there is none. */
 static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 {
     expected_t *one;
@@ -214,7 +217,7 @@ void tw_ip_comm_arrived(ncclComm_t nccl)
     expected_t *one = take_expected(nccl, nccl);
     while (one) {
         ncclComm_t made = __atomic_load_n(one->out, __ATOMIC_ACQUIRE);
-        if (made) { /* else it was not made, or without this rank */
+        if (made) { /* NULL: NCCL did not make it, or this rank is not in it */
             tw_ip_comm_made(made, one->meeting);
         }
         free(one);
@@ -222,8 +225,8 @@ void tw_ip_comm_arrived(ncclComm_t nccl)
     }
 }
 
-/** Find the meeting of a communicator. It may be one whose handle the job has read before any call told us
- *  that NCCL has made it. */
+/** Find the meeting of a communicator. It may still be in the list of expected ones: the job can read its
+ *  handle and use it before a call tells us that NCCL has made it. */
 static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
 {
     tw_ip_meeting_t *meeting = tw_ip_comm_meeting(nccl);
@@ -235,8 +238,9 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
     return meeting;
 }
 
-/** Ask whether all ranks have the interposer. Without a meeting this rank has not registered, which the
- *  others know; unless NCCL still makes communicators in the background, of which this may be one. */
+/** Ask whether all ranks have the interposer. A communicator without a meeting has none because this rank did
+ *  not register, which the registry tells the other ranks. But while NCCL makes communicators in the
+ *  background, this may be one of them, and its meeting is not known yet: that is an error. */
 static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 {
     tw_ip_meeting_t *meeting = find_meeting(comm->nccl);

@@ -1,7 +1,7 @@
-/** The job's communicators: which of their ranks share a node, and our collectives on them. All ranks find
- *  that out together, once, at the first call that would be quantized; a communicator without such a call
- *  costs nothing. Before that, meet.h asks whether all ranks have the interposer; until it is known, only the
- *  job's own calls go to NCCL. */
+/** The job's communicators, and the library's own communicator (tw_coll_t) over each. At the first call that
+ *  would be quantized, all ranks find out together whether they span nodes; a communicator without such a
+ *  call costs nothing. First of all meet.h asks whether all ranks have the interposer. Until the answer is
+ *  yes, the interposer itself sends nothing over NCCL's communicator. */
 #pragma once
 
 #include <pthread.h>
@@ -24,58 +24,62 @@ typedef struct tw_ip_scale {
 typedef struct tw_ip_comm {
     LIST_ENTRY(tw_ip_comm) link;
     ncclComm_t nccl;
-    int n_users; /**< the table, and each thread that uses it; under the table's lock */
-    /** NULL: this library did not see the communicator being made; under the table's lock */
+    int n_users; /**< references: the table's, and one for each tw_ip_comm_get; under the table's lock */
+    /** NULL if the communicator was made without a call of this library; under the table's lock */
     tw_ip_meeting_t *meeting;
-    tw_coll_gate_t gate;  /**< closed before `nccl` ends; any thread */
-    pthread_mutex_t lock; /**< guards all below */
-    int world;            /**< number of ranks; 0: not asked yet */
-    int is_known;
-    int has_gone;           /**< TW_IP_REPLACED: calls may be quantized. Valid once all ranks have met */
-    tw_ip_reason_t why_not; /**< result of tw_ip_comm_learn, which later calls return again */
-    ncclResult_t error;     /**< result of tw_ip_comm_learn */
-    tw_coll_t *coll;        /**< NULL: none */
-    double ring_share;      /**< one rank's share of what a ring sends between nodes */
+    tw_coll_gate_t gate;    /**< closed before `nccl` ends; any thread */
+    pthread_mutex_t lock;   /**< guards all below */
+    int world;              /**< number of ranks; 0: NCCL was not asked yet */
+    int is_known;           /**< 1: tw_ip_comm_learn has run, or the communicator was ruled out */
+    int has_gone;           /**< 1: the communicator was destroyed or aborted */
+    tw_ip_reason_t why_not; /**< TW_IP_REPLACED: calls may be quantized. Valid if is_known */
+    ncclResult_t error;     /**< what tw_ip_comm_learn returned, and returns again */
+    tw_coll_t *coll;        /**< NULL: nothing is quantized */
+    double ring_share;      /**< part of a ring's inter-node bytes that one rank sends */
     uint32_t step;          /**< calls replaced so far */
     tw_ip_clock_t clock;
     LIST_HEAD(, tw_ip_scale) scales;
 } tw_ip_comm_t;
 
-/** Get what is known of a handle; a new one is added. NULL: out of memory, or the handle is NULL. Give it
- *  back with put. Any thread. */
+/** Get the entry of a communicator; a handle without one gets a new entry. Returns NULL if the handle is NULL
+ *  or memory is short. The caller releases the entry with tw_ip_comm_put. Any thread. */
 tw_ip_comm_t *tw_ip_comm_get(ncclComm_t nccl);
 void tw_ip_comm_put(tw_ip_comm_t *comm);
 
-/* With comm->lock. */
-/** The number of ranks; 0: NCCL does not say. */
+/* The caller of these three holds comm->lock. */
+/** Returns the number of ranks, or 0 if NCCL does not tell it. */
 int tw_ip_comm_world(tw_ip_comm_t *comm);
-/** Meet the other ranks, once. Collective, blocks. Later calls return the same error. */
+/** Find out together with the other ranks whether calls may be quantized (comm->why_not), and create
+ *  comm->coll if so. Collective; blocks. Only the first call does this; later ones return its result. */
 ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
 /** Leave all calls on this communicator to NCCL from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
-/** A communicator was made, in a group or outside; its ranks meet at `meeting`. What was known of an older
- *  communicator with this handle is forgotten. */
+/** Tell that NCCL has made a communicator and that its ranks meet at `meeting`. The entry of an older
+ *  communicator with the same handle is dropped. */
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
-/** The meeting at which the communicator's ranks have registered; NULL: none is known. */
+/** Returns the meeting at which the communicator's ranks have registered, or NULL if none is known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
-/** NCCL makes a communicator in the background, of `parent` (NULL: of none), and writes its handle to *out
- *  when that is done: the caller keeps *out until NCCL has said so. ncclSystemError: out of memory. */
+/** Tell that NCCL derives a communicator from `parent` in the background. NCCL writes the handle to *out when
+ *  it is done; *out must exist until tw_ip_comm_arrived(parent), or tw_ip_comm_arrived(*out) if `parent` is
+ *  NULL, as on a rank that ncclCommGrow adds. ncclSystemError: out of memory. */
 ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting);
-/** NCCL has nothing more to do in the background for this one: those that were expected of it, or are it,
- *  have been made. */
+/** Tell that NCCL has no more work in the background for `nccl`. The communicators that were expected from
+ *  it, and `nccl` itself if it was expected, are now made. */
 void tw_ip_comm_arrived(ncclComm_t nccl);
-/** The communicator is about to be aborted or revoked: its calls that are under way in other threads make no
- *  more calls of NCCL. */
+/** Call this before a communicator is aborted or revoked: quantized calls that other threads are running on
+ *  it then call NCCL no more. */
 void tw_ip_comm_close(ncclComm_t nccl);
-/** Forget a communicator that ends. Waits for what is under way; if it was aborted, gives that up. */
+/** Drop the entry of a communicator that ends. Waits for its running operations. If it was aborted, cancels
+ *  them instead. */
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
-/** A communicator was revoked: it still exists, but does no more work. What is under way is given up, and
- *  NCCL gets all further calls, which it refuses. */
+/** Tell that a communicator was revoked: it still exists, but does no more work. Cancels its running
+ *  operations. Further calls go to NCCL, which refuses them. */
 void tw_ip_comm_revoke(ncclComm_t nccl);
 
-/** The job's own operations, which scale and add: remember one, find one for a call of this type (with
- *  comm->lock; returns 0 if it is not known), forget one. */
+/* Operations that the job made with ncclRedOpCreatePreMulSum: each multiplies by a factor, then adds. Add one
+ * and drop one. `find` reads the factor of one for a call of `type`: returns 0 if the operation is not known
+ * for that type; its caller holds comm->lock. */
 void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor);
 int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor);
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);

@@ -1,4 +1,4 @@
-/** What the interposer needs of CUDA besides the collectives. Errors are logged. Tests replace these
+/** The CUDA calls that the interposer makes outside the collectives. Errors are logged. Tests replace these
  *  functions. */
 #pragma once
 
@@ -6,23 +6,25 @@
 
 TW_C_BEGIN
 
-/** Returns 1 if there are a GPU and a driver for the CUDA of this build; else 0 (logged, once). */
+/** Returns 1 if there is a GPU, and its driver supports the CUDA version of this build; else 0 (logged,
+ *  once). */
 int tw_ip_gpu_works(void);
-/** The number of the calling thread's GPU, for log lines; 0 where CUDA does not say. Logs nothing itself. */
+/** Returns the number of the calling thread's GPU, for log lines, or 0 if CUDA does not tell it. Logs nothing
+ *  itself. */
 int tw_ip_gpu_device(void);
-/** 1 if the stream is being captured into a graph. Where CUDA does not say, 0, and the call then fails: this
- *  rank cannot leave it to NCCL alone, as the other ranks may not. */
+/** Returns 1 if the stream is being captured into a CUDA graph. Returns 0 if CUDA fails: then the quantized
+ *  call fails, too. Answering 1 would leave the call to NCCL on this rank alone, and hang. */
 int tw_ip_gpu_captures(tw_stream_t stream);
 /** Record an event, a cudaEvent_t, on the stream. */
 tw_status_t tw_ip_gpu_record(void *event, tw_stream_t stream);
 
-/** A mark at a place on a stream: it notes the time when the stream gets there. */
+/** A timing event (cudaEvent_t): put on a stream, it notes the time when the stream reaches it. */
 typedef void *tw_ip_mark_t;
 
 tw_status_t tw_ip_gpu_mark_create(tw_ip_mark_t *out);
 void tw_ip_gpu_mark_destroy(tw_ip_mark_t mark);
 tw_status_t tw_ip_gpu_mark_put(tw_ip_mark_t mark, tw_stream_t stream);
-/** Returns the seconds between two marks. TW_IN_PROGRESS: the stream has not got there yet. */
+/** Read the seconds between two marks into *sec. TW_IN_PROGRESS: the stream has not reached both yet. */
 tw_status_t tw_ip_gpu_mark_sec(tw_ip_mark_t from, tw_ip_mark_t to, double *sec);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** The functions of gpu.h by the CUDA runtime. */
+/** Implements gpu.h with the CUDA runtime. */
 #include "plugin/interpose/gpu.h"
 
 #include <pthread.h>
@@ -7,7 +7,8 @@
 
 #include "quant/quant.h"
 
-/** Kernels of quant have more than 4 KB of parameters: toolkit and driver allow that since CUDA 12.1. */
+/** The least CUDA version of the driver, 12.1. Kernels of quant/ have more than 4 KB of parameters, which
+ *  toolkits and drivers allow since then. */
 #define LEAST_DRIVER 12010
 _Static_assert(CUDART_VERSION >= LEAST_DRIVER, "kernels with more than 4 KB of parameters need CUDA 12.1");
 

@@ -1,4 +1,5 @@
-/** The group that a thread has open. NCCL is told of every start and end, so both count the same depth. */
+/** The group that a thread has open. Every start and end is passed on to NCCL, so that NCCL and this file
+ *  count the same depth. */
 #include "plugin/interpose/group.h"
 
 #include <stdlib.h>
@@ -49,7 +50,8 @@ ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meetin
     return ncclSuccess;
 }
 
-/** Note the communicators that the group was to make: NCCL has written their handles, or will do so later. */
+/** Note the communicators that the group was to make. NCCL has written their handles, or will write them
+ *  later if `result` is ncclInProgress. */
 static ncclResult_t welcome(const group_t *ended, ncclResult_t result)
 {
     for (size_t i = 0; i < ended->n_expected; i++) {
@@ -85,7 +87,8 @@ static ncclResult_t group_ask(tw_ip_comm_t *comm)
     return asked == ncclSuccess ? state : asked;
 }
 
-/** Wait for a communicator that works on the group in the background: our calls come after that. */
+/** Wait until a communicator that does not block has finished the group in the background: calls that were
+ *  kept run after NCCL's. */
 static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
@@ -97,7 +100,7 @@ static ncclResult_t group_settle(tw_ip_comm_t *comm)
     return state;
 }
 
-/** Run the calls that were kept, in order, until one fails. */
+/** Run the calls that were kept, in order. Drops the rest after one has failed. */
 static ncclResult_t run_calls(const group_t *ended, ncclResult_t result)
 {
     int is_busy = result == ncclInProgress;
@@ -125,7 +128,7 @@ ncclResult_t tw_ip_group_end(void)
         group.depth--;
         return result;
     }
-    group = (group_t){0}; /* a call that is left to NCCL after all may come back here */
+    group = (group_t){0}; /* before run_calls: a call passed to NCCL there may get here again */
     result = run_calls(&ended, welcome(&ended, result));
     free(ended.calls);
     return result;

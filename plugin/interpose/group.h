@@ -1,5 +1,5 @@
-/** Calls of one thread between ncclGroupStart and ncclGroupEnd. Those that are to be quantized wait until
- *  NCCL has launched the others, and then run in order. */
+/** Calls of one thread between ncclGroupStart and ncclGroupEnd. Calls that will be quantized are kept until
+ *  ncclGroupEnd has launched NCCL's own calls, and then run in order. */
 #pragma once
 
 #include "plugin/interpose/meet.h"
@@ -7,17 +7,17 @@
 
 TW_C_BEGIN
 
-/** 1 between the outermost start and end of this thread. */
+/** Returns 1 between the outermost ncclGroupStart and ncclGroupEnd of the calling thread. */
 int tw_ip_group_is_open(void);
-/** Keep a call until the group ends. The configuration of `ready` need not outlive this. ncclSystemError: out
- *  of memory. */
+/** Keep a call until the group ends. Copies `ready` without its configuration. ncclSystemError: out of
+ *  memory; `ready` was dropped. */
 ncclResult_t tw_ip_group_add(const tw_ip_ready_t *ready);
 ncclResult_t tw_ip_group_start(void);
 ncclResult_t tw_ip_group_end(void);
-/** Expect a communicator that comes of `parent`, whose ranks meet at `meeting`: *out will have it when the
- *  group has ended, or later, when NCCL is done in the background. ncclSystemError: out of memory. */
+/** Note that NCCL will derive a communicator from `parent`, and that its ranks meet at `meeting`. NCCL writes
+ *  the handle to *out at the group's end, or later in the background. ncclSystemError: out of memory. */
 ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting);
-/** Drop the calls: the group ends without running any of them. */
+/** End the group without running the calls that were kept. */
 void tw_ip_group_drop(void);
 
 TW_C_END

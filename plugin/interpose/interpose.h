@@ -1,48 +1,49 @@
-/** libthinwire-nccl.so: NCCL's collectives between nodes, quantized, for a job that knows nothing of it. It
- *  stands between the job and libnccl: preloaded, or put there by the net plugin. Read in this order:
+/** libthinwire-nccl.so quantizes NCCL's collectives between nodes for a job that was not changed. It
+ *  intercepts the job's calls of libnccl, because it is preloaded or because the net plugin redirects them.
+ *  Read in this order:
  *    wrappers.c    the functions that a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
- *    meet.h        whether all ranks of a communicator have this library; registry.h, where they tell
+ *    meet.h        whether all ranks of a communicator have this library; registry.h keeps who has it
  *    comms.h       communicators, and where their ranks are
- *    replace.h     a call done by the library's collectives, on the caller's stream and communicator
+ *    replace.h     runs a call by the library's collectives, on the caller's stream and communicator
  *    group.h       calls between ncclGroupStart and ncclGroupEnd
  *    report.h      what was saved, and what was left alone
- *    gpu.h         what else is needed of CUDA
- *    redirect.h    calls of objects that are in the process already
+ *    gpu.h         other calls of CUDA
+ *    redirect.h    redirects the calls of shared objects that were loaded before this library
  *    lines.h       where log lines go
  *
- *  Here is what a job may call, found with dlsym; see TW_NCCL_OPTION_PLAIN for a single call. */
+ *  A job may call the functions below, which it finds with dlsym. TW_NCCL_OPTION_PLAIN exempts one call. */
 #pragma once
 
 #include "plugin/nccl/abi/common.h"
 
 TW_C_BEGIN
 
-/** vendorId of an ncclConfigExt_t that is for this library. */
+/** vendorId of an ncclConfigExt_t (one option in a call's configuration) that is for this library. */
 #define TW_NCCL_VENDOR 0x7457
-/** optionId; its value is an int, 1: this call stays plain. It must be the same on all ranks, like all of a
- *  call's configuration. */
+/** optionId. Its value is an int; 1 means that this call stays plain (not quantized). All ranks must pass the
+ *  same value, as they must for a call's whole configuration. */
 #define TW_NCCL_OPTION_PLAIN 1
 
-/** Use other values for TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on: "plain", or a codec; NULL:
- *  leave it. On all ranks, between the same calls; any thread, but not between ncclGroupStart and
- *  ncclGroupEnd. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, the reason is logged) and nothing has
- *  changed. */
+/** Override TW_INTERPOSE_GATHERS and TW_INTERPOSE_SUMS from now on. Each text is "plain" or a codec; NULL
+ *  keeps the present value. All ranks must call this between the same collectives, and outside of groups. Any
+ *  thread. Returns 0 (ncclSuccess), or 4 (ncclInvalidArgument, logged) without changing anything. */
 int tw_nccl_set_policy(const char *gathers, const char *sums);
 
-/** The net plugin calls this for each communicator that NCCL makes. The first call lets the ranks of the job
- *  meet (meet.h) and redirects the calls of NCCL that the objects of this process make to this library; later
- *  ones do so for objects that were loaded since. Returns how many addresses it has changed, perhaps none, or
- *  -1: it failed, and no communicator may be made (the reason is logged, once). Any thread. */
+/** The net plugin calls this for each communicator that NCCL makes. The first call finds all shared objects
+ *  of this process that call NCCL, redirects those calls to this library, and lets the job's ranks meet
+ *  (meet.h). Later calls redirect objects that were loaded since. Returns the number of addresses changed,
+ *  which may be 0. Returns -1 (logged, once) on failure: then no communicator may be made. Any thread. */
 int tw_nccl_redirect(void);
-/** Returns 1 if the job's calls come here: it has made, or is making, a communicator through this library. */
+/** Returns 1 if the job's calls reach this library: it has begun to make a communicator through a wrapper. */
 int tw_nccl_is_wrapped(void);
-/** For the net plugin, which NCCL does not tell: the secret that the job has given ncclSetEncryption for
- *  NCCL's own sockets; NULL: none. The text stays valid. Any thread. */
+/** Returns the secret that the job gave ncclSetEncryption for NCCL's own sockets, or NULL if it gave none.
+ *  The net plugin calls this, because NCCL does not tell it the secret. The text stays valid. Any thread. */
 const char *tw_nccl_secret(void);
-/** For the net plugin: from now on all lines go to NCCL's logger; NULL: they stay where they are. Misspelt
- *  variables are named there, unless that was done before, here or by the caller (has_named). Any thread. */
+/** The net plugin calls this to send all further log lines to NCCL's logger; NULL changes nothing. Then warns
+ *  of misspelt TW_ variables, unless this library has done so, or the caller has (has_named is 1). Any
+ *  thread. */
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 TW_C_END

@@ -35,7 +35,8 @@ void tw_ip_lines_last(void (*print)(void))
     print_last = print;
 }
 
-/** Print the last lines while NCCL is still there: what is registered later runs earlier. */
+/** Print the last lines while NCCL still exists. This handler is registered after NCCL was loaded, and atexit
+ *  runs handlers in reverse order. */
 static void lines_end(void)
 {
     if (print_last) {

@@ -1,4 +1,4 @@
-/** The mark in a communicator's id, what a rank tells the registry, and what it hears there. */
+/** Writes the registry's address into a communicator's id, registers this rank, and asks for the verdict. */
 #include "plugin/interpose/meet.h"
 
 #include <netdb.h>
@@ -22,7 +22,7 @@
 #include "transport/transport.h"
 
 #define CONNECT_SEC 10.0
-#define PROTOCOL 1 /**< the version of the registry's messages, and of those between ranks */
+#define PROTOCOL 1 /**< version of the messages of the registry, and of those between ranks */
 
 struct tw_ip_meeting {
     LIST_ENTRY(tw_ip_meeting) link;
@@ -31,14 +31,14 @@ struct tw_ip_meeting {
     tw_ip_entry_t own;
     int is_decided;
     int is_of_job;
-    int is_alone; /**< 1: the communicator has one rank, and so has all that is split off it */
+    int is_alone; /**< 1: the communicator has one rank, as have all communicators that are split off */
     tw_ip_reason_t why;
-    ncclResult_t error; /**< how asking ended; later calls return it again */
+    ncclResult_t error; /**< the result of registering and asking, which later calls return again */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, tw_ip_meeting) meetings = LIST_HEAD_INITIALIZER(meetings);
-static tw_ip_meeting_t *of_job; /**< NULL: this process was not redirected */
+static tw_ip_meeting_t *of_job; /**< from tw_ip_meeting_of_job; NULL: this process was not redirected */
 
 static tw_ip_meeting_t *meeting_create(void)
 {
@@ -69,15 +69,15 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why)
 /* ---- the mark in an id --------------------------------------------------------------------------------- */
 
 #define MARK 0x4431784e77546970u
-#define NCCL_ADDRESS_AT 8 /**< where NCCL's own struct sockaddr is: behind a magic number */
+#define NCCL_ADDRESS_AT 8 /**< offset in an id of NCCL's struct sockaddr, which follows a magic number */
 
-/** What is written into the last bytes of an id. */
+/** The registry's address, as written into the last bytes of an id. */
 typedef struct mark {
     uint64_t magic;
     uint64_t sum; /**< hash of the rest of the mark, and of NCCL's own bytes */
     uint8_t address[16];
     uint16_t port, unused[3];
-    uint8_t secret[16]; /**< name and key are made from it */
+    uint8_t secret[16]; /**< random; the meeting's name and key are derived from it */
 } mark_t;
 
 #define MARK_AT (NCCL_UNIQUE_ID_BYTES - sizeof(mark_t))
@@ -98,7 +98,8 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** Read the address to which NCCL's own ranks connect; 0: it is of no kind that others can reach. */
+/** Read the address in an id to which NCCL's ranks connect. Returns 0 if it is neither IPv4 nor an IPv6
+ *  address that other hosts can reach. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -163,7 +164,7 @@ static int read_mark(const ncclUniqueId *id, tw_ip_place_t *place)
 
 /* ---- this rank ----------------------------------------------------------------------------------------- */
 
-/** A random number for this process; a forked process makes another one. */
+/** Returns a random number that identifies this process. A forked process gets another one. */
 static uint64_t own_process(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -179,7 +180,8 @@ static uint64_t own_process(void)
     return own;
 }
 
-/** Hash what must be the same on all ranks; a redirected process sees other communicators being made. */
+/** Hash the settings that must be the same on all ranks. is_redirected is one, because a redirected process
+ *  does not see the communicators that were made before. */
 static uint64_t own_terms(int is_redirected)
 {
     char text[96];
@@ -224,7 +226,7 @@ ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw
         return ncclSystemError;
     }
     meeting_decide(meeting, TW_IP_ABSENT);
-    meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* one rank, or NCCL refuses it */
+    meeting->is_alone = world <= 1 || rank < 0 || rank >= world; /* one rank, or a rank that NCCL refuses */
     if (meeting->is_alone) {
         return ncclSuccess;
     }
@@ -269,21 +271,23 @@ static int find_host(const char *host, uint8_t address[16])
         const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)at->ai_addr)->sin6_addr;
         memcpy(address, in6, 16);
         if (IN6_IS_ADDR_V4MAPPED(in6)) {
-            break; /* an IPv4 address counts before IPv6 */
+            break; /* prefer IPv4 */
         }
     }
     freeaddrinfo(found);
     return 1;
 }
 
-/** The try-th port, the same on all ranks: rank 0 takes the first free one, the others try all. */
+/** Returns the port number `try` of JOB_TRIES, which all ranks compute alike. Rank 0 listens at the first
+ *  free one; the other ranks try all. */
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
-/** Listen on all addresses: on this host its name may mean another one than on others. */
+/** Open the job's registry on all addresses of this host, because MASTER_ADDR may name another address here
+ *  than on other hosts. */
 static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;
@@ -296,7 +300,7 @@ static tw_status_t open_job_registry(const tw_ip_place_t *place)
     return status;
 }
 
-/** Register with rank 0, which may open the registry later. */
+/** Register at rank 0's registry. Tries all ports again until TW_JOIN_TIMEOUT, as rank 0 may be later. */
 static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
@@ -372,7 +376,7 @@ static tw_ip_reason_t reason_of(uint32_t verdict)
     }
 }
 
-/** Ask the registry. The caller holds the lock. */
+/** Ask the registry. The caller holds m->lock. */
 static void meeting_ask(tw_ip_meeting_t *m)
 {
     tw_ip_answer_t answer;

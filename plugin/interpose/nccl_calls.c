@@ -1,4 +1,4 @@
-/** NCCL's real functions, found once, and how a call of a collective is passed on to them. */
+/** Finds NCCL's real functions, once, and passes calls of collectives on to them. */
 #include "plugin/interpose/nccl_calls.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,8 @@ _Static_assert(offsetof(tw_ip_encryption_t, mode) == 16 && offsetof(tw_ip_encryp
 
 static tw_ip_functions_t real;
 
-/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** Store the address of a function of the library in *function, which is a pointer to a function. It copies
+ *  the bytes, because ISO C cannot convert dlsym's object pointer; POSIX gives both the same form. */
 static void find_real(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -100,7 +101,8 @@ ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
     return lacks(c);
 }
 
-/** The call's configuration, if it is long enough to reach `end`; else NULL: an older caller's is shorter. */
+/** Returns the call's configuration if it has at least `end` bytes, otherwise NULL. Callers that were built
+ *  with an older NCCL pass a shorter one. */
 static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;

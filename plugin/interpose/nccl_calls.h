@@ -1,6 +1,6 @@
-/** NCCL's calls as the interposer sees them: declarations that older headers lack, in our own words, and the
- *  real functions. None of them is linked: they are looked up when they are first needed, and those that this
- *  NCCL lacks are NULL. */
+/** Declarations of NCCL's calls that older headers lack, under our own names, and the addresses of NCCL's
+ *  real functions. No function of NCCL is linked: dlsym finds them all at the first use, and a function that
+ *  this NCCL lacks is NULL. */
 #pragma once
 
 #include <nccl.h>
@@ -13,7 +13,7 @@ TW_C_BEGIN
 
 /* ---- what older headers lack --------------------------------------------------------------------------- */
 
-/** ncclConfigExt_t (2.31): one of a list of options that NCCL itself ignores. */
+/** ncclConfigExt_t (2.31): one option of a linked list. NCCL itself ignores these options. */
 typedef struct tw_ip_option {
     const struct tw_ip_option *next;
     int vendor, option;
@@ -24,7 +24,7 @@ typedef struct tw_ip_option {
     } value;
 } tw_ip_option_t;
 
-/** ncclCollConfig_t (2.31); `size` says how much of it the caller has. */
+/** ncclCollConfig_t (2.31). `size` is its length in bytes in the caller's version of NCCL. */
 typedef struct tw_ip_config {
     size_t size;
     unsigned int magic, version;
@@ -60,7 +60,7 @@ typedef struct tw_ip_encryption {
 typedef struct tw_ip_encryption ncclEncryptionConfig_t;
 #endif
 
-/* Types of 2.23 and later. Where the header has them, these are the same. */
+/* Types of NCCL 2.23 and later. A header that declares them declares the same types. */
 typedef struct ncclSimInfo_v22200 tw_ip_sim_info_t;
 struct ncclDevComm;
 struct ncclDevCommRequirements;
@@ -148,11 +148,13 @@ typedef struct tw_ip_functions {
 #undef TW_IP_MEMBER
 } tw_ip_functions_t;
 
-/** NCCL's functions; a member is NULL where this process's NCCL lacks it. Any thread. */
+/** Returns the table of NCCL's real functions. A member is NULL if this process's NCCL lacks the function.
+ *  Any thread. */
 const tw_ip_functions_t *tw_ip_real(void);
-/** Call one of them; ncclInvalidUsage where NCCL lacks it. */
+/** Call one of NCCL's real functions. The result is ncclInvalidUsage if this NCCL lacks it. */
 #define TW_IP_CALL(name, ...) (tw_ip_real()->name ? tw_ip_real()->name(__VA_ARGS__) : ncclInvalidUsage)
-/** The address of one of the wrapped functions, by name; NULL: it is not wrapped, or NCCL lacks it. */
+/** Returns the address in NCCL of the function with this name. Returns NULL if this library does not wrap the
+ *  function, or NCCL lacks it. */
 void *tw_ip_real_at(const char *name);
 
 /* ---- one call of a collective -------------------------------------------------------------------------- */
@@ -169,24 +171,24 @@ typedef struct tw_ip_call {
     tw_ip_kind_t kind;
     const void *from;
     void *to;
-    size_t count; /**< elements: of a shard; in an all-reduce, of the tensor */
+    size_t count; /**< elements of one shard; in an all-reduce, of the whole tensor */
     ncclDataType_t type;
     ncclRedOp_t op;
     ncclComm_t comm;
     cudaStream_t stream;
-    int has_config; /**< 1: the job called the form with a configuration */
+    int has_config; /**< 1: the job called the variant that takes `config`, which may still be NULL */
     const ncclCollConfig_t *config;
 } tw_ip_call_t;
 
-/** Let NCCL do the call. ncclInvalidUsage (logged): this NCCL has no such call. */
+/** Pass the call on to NCCL. ncclInvalidUsage (logged): this NCCL lacks the function. */
 ncclResult_t tw_ip_pass(const tw_ip_call_t *call);
-/** The call's option for this library with that number; NULL: it has none. */
+/** Returns the option with this optionId that the call's configuration has for this library, or NULL. */
 const tw_ip_option_t *tw_ip_call_option(const tw_ip_call_t *call, int option);
-/** The event that the call's configuration has; NULL: none. */
+/** Returns the launch event (a cudaEvent_t) of the call's configuration, or NULL if it has none. */
 void *tw_ip_call_event(const tw_ip_call_t *call);
 const char *tw_ip_kind_name(tw_ip_kind_t kind);
 
-/** A status as a result of NCCL's. */
+/** Convert a status to NCCL's result code. */
 ncclResult_t tw_ip_result(tw_status_t status);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** What the environment asks for, and the rule for one call. */
+/** Reads the policy from the environment, and judges calls by it. */
 #include "plugin/interpose/policy.h"
 
 #include <pthread.h>
@@ -45,7 +45,8 @@ static int is_set(const char *name)
     return value && *value;
 }
 
-/** Warn of PyTorch's variables, which distinguish weights from gradients; here nobody can. */
+/** Warn of variables that only the PyTorch plugin reads. They distinguish weights from gradients, which
+ *  NCCL's calls do not. */
 static void look_for_pytorchs_names(void)
 {
     static const struct {
@@ -155,7 +156,8 @@ static tw_ip_reason_t judge_reduction(const tw_ip_call_t *call, int is_scaled)
     return (int)call->op < (int)ncclNumOps ? TW_IP_REDUCTION : TW_IP_SCALAR;
 }
 
-/** Bytes of a call over all ranks. 0: they do not fit a size_t; NCCL is to refuse that, not we. */
+/** Compute the bytes of the whole tensor: all ranks' shards together. Returns 0 if they do not fit a size_t:
+ *  the call is then left to NCCL, which refuses it. */
 static int whole_bytes(const tw_ip_call_t *call, int world, size_t elem_bytes, size_t *bytes)
 {
     size_t n = call->kind == TW_IP_ALLREDUCE ? 1 : (size_t)world;

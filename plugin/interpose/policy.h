@@ -37,22 +37,22 @@ typedef struct tw_ip_side {
 typedef struct tw_ip_policy {
     tw_ip_side_t gathers; /**< for all-gathers */
     tw_ip_side_t sums;    /**< for reduce-scatters and all-reduces */
-    size_t min_bytes;     /**< smallest call that is quantized, over all ranks */
-    double report_sec;    /**< 0: report at exit alone */
+    size_t min_bytes;     /**< smallest whole tensor (all ranks' shards) that is quantized, in bytes */
+    double report_sec;    /**< time between two reports; 0: report only at exit */
 } tw_ip_policy_t;
 
-/** The policy of the environment's variables, or what was set since. If a variable makes no sense, that is
- *  logged, and everything is plain. Any thread. */
+/** Returns the policy that the environment's variables ask for, with what tw_ip_policy_set has changed. If a
+ *  variable is invalid (logged), no call is quantized. Any thread. */
 tw_ip_policy_t tw_ip_policy_get(void);
 /** Does what tw_nccl_set_policy says. */
 tw_status_t tw_ip_policy_set(const char *gathers, const char *sums);
-/** A hash of what ranks must agree on. */
+/** Returns a hash of the settings that must be the same on all ranks. */
 uint64_t tw_ip_policy_hash(void);
-/** "gathers int8, sums plain, from 1.00 MiB on", into buf; returns buf. */
+/** Write a text like "gathers int8, sums plain, from 1.00 MiB on" into buf. Returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
 
-/** Judge a call by its own arguments. is_scaled: its operation is a PreMulSum whose scalar is known. Bytes
- *  are counted over all ranks. On TW_IP_REPLACED `codec` is set. */
+/** Judge by its arguments whether a call will be quantized: then returns TW_IP_REPLACED and sets *codec.
+ *  is_scaled is 1 if the call's operation is a PreMulSum whose scalar is known. */
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec);
 

@@ -1,8 +1,8 @@
-/** Redirects calls of objects that are in the process already. Each object keeps the addresses of other
- *  objects' functions in a table of its own (its GOT), with one relocation for each; where a relocation names
- *  a function of NCCL's that is wrapped, the address becomes the wrapper's. Tables that were made read-only
- *  once they were filled (RELRO) are writable for that moment. Objects that are loaded later are handled when
- *  the next communicator is made. */
+/** Redirects NCCL calls of shared objects that the process has loaded. Each object keeps the addresses of
+ *  other objects' functions in a table, the GOT, with one relocation for each. If a relocation names a
+ *  wrapped function of NCCL, its address is replaced by the wrapper's. Tables that the linker has made
+ *  read-only (RELRO) are made writable for that moment. Objects that are loaded later are handled when the
+ *  next communicator is made. */
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -26,11 +26,11 @@
 #error "which relocations name a function on this processor?"
 #endif
 
-/** A place in memory that holds the address of one of NCCL's functions. */
+/** One address of a function of NCCL in an object's table, to be replaced by `to`. */
 typedef struct place {
     void **at;
     void *to;
-    int is_protected; /**< read-only after it was filled (RELRO) */
+    int is_protected; /**< 1: in memory that the linker has made read-only (RELRO) */
 } place_t;
 
 typedef struct places {
@@ -39,11 +39,11 @@ typedef struct places {
     int is_short; /**< 1: out of memory */
 } places_t;
 
-/** What the dynamic section of an object says. */
+/** A shared object: its addresses, and tables from its dynamic section. */
 typedef struct object {
     const char *name;
     uintptr_t base;
-    uintptr_t first, end;             /**< addresses that the object takes */
+    uintptr_t first, end;             /**< addresses at which the object is loaded */
     uintptr_t relro_first, relro_end; /**< addresses that the linker has made read-only */
     const ElfW(Sym) * symbols;
     const char *strings;
@@ -53,7 +53,8 @@ typedef struct object {
 
 /* ---- places to redirect -------------------------------------------------------------------------------- */
 
-/** Find the real function with this name, and its wrapper, into `to`. NULL: there is none. */
+/** Returns the address of NCCL's function with this name and stores its wrapper's in *to. Returns NULL if the
+ *  function is not wrapped or NCCL lacks it. */
 static void *find_wrapped(const char *name, void **to)
 {
     if (strncmp(name, "nccl", 4) != 0) {
@@ -83,7 +84,8 @@ static int object_has(const object_t *object, uintptr_t at)
     return at >= object->first && at < object->end;
 }
 
-/** Note a place that points at one of NCCL's functions, or will once the linker looks that call up. */
+/** Add the place of a relocation if it holds the address of a wrapped function of NCCL, or will hold it once
+ *  the linker resolves the call (lazy binding). */
 static void scan_relocation(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
 {
     unsigned long type = ELF64_R_TYPE(relocation->r_info);
@@ -94,7 +96,7 @@ static void scan_relocation(const object_t *object, const ElfW(Rela) * relocatio
         return;
     }
     void *real = find_wrapped(object->strings + symbol->st_name, &to);
-    void **holds = (void **)at; /* the linker puts the address here */
+    void **holds = (void **)at; /* the linker stores the function's address here */
     int is_open = IS_CALL(type) && object_has(object, (uintptr_t)*holds);
     if (real && (*holds == real || is_open)) {
         add_place(places, (place_t){holds, to, at >= object->relro_first && at < object->relro_end});
@@ -109,7 +111,8 @@ static void scan_relocations(const object_t *object, const ElfW(Rela) * relocati
     }
 }
 
-/** glibc's dynamic linker has made these addresses absolute; only the vDSO's are still relative. */
+/** Returns the absolute address of a value in the dynamic section. glibc's linker has made the values
+ *  absolute, but the vDSO's are still relative to its base. */
 static uintptr_t address_of(const object_t *object, uintptr_t value)
 {
     return value >= object->base ? value : object->base + value;
@@ -167,7 +170,7 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
         } else if (header->p_type == PT_GNU_RELRO) {
             object->relro_first = first;
             object->relro_end =
-                end / page_bytes() * page_bytes(); /* data that shares its last page stays writable */
+                end / page_bytes() * page_bytes(); /* the linker leaves a last, partial page writable */
         } else if (header->p_type == PT_DYNAMIC) {
             dynamic = (const ElfW(Dyn) *)first;
         }
@@ -175,7 +178,7 @@ static const ElfW(Dyn) * read_segments(const struct dl_phdr_info *info, object_t
     return dynamic;
 }
 
-/** Returns 1 for this library and for NCCL itself, which stay as they are. */
+/** Returns 1 for this library and for NCCL, which are not redirected. */
 static int is_ours_or_nccls(const object_t *object)
 {
     return object_has(object, (uintptr_t)&find_wrapped) ||
@@ -200,7 +203,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 
 /* ---- changing places ----------------------------------------------------------------------------------- */
 
-/** Change the protection of a place's page. An address is aligned, and so lies within one page. */
+/** Change the protection of the page that holds a place: one page, because places are aligned. */
 static int protect(const place_t *place, int protection)
 {
     uintptr_t page = page_bytes();
@@ -216,7 +219,7 @@ static void close_pages(const place_t *items, size_t n)
     }
 }
 
-/** Make all pages writable, or none. Returns 0, or errno. */
+/** Make the protected pages of all places writable, or none of them. Returns 0 or errno. */
 static int open_pages(const place_t *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -229,7 +232,8 @@ static int open_pages(const place_t *items, size_t n)
     return 0;
 }
 
-/** Set all addresses. What cannot fail comes last, so nothing has to be undone. Returns 0, or errno. */
+/** Set all addresses, or none. Steps that can fail come before the first address is set, so nothing has to be
+ *  undone. Returns 0 or errno. */
 static int set_all(const places_t *places)
 {
     int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);
@@ -247,8 +251,8 @@ static int set_all(const places_t *places)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int is_on;                /**< 1: calls have been redirected */
-static int is_refused;           /**< 1: calls cannot be redirected, or no longer */
-static int is_entered;           /**< 1: the job calls wrappers */
+static int is_refused;           /**< 1: redirecting has failed, and is not tried again */
+static int is_entered;           /**< 1: the job has called a wrapper that makes a communicator */
 static unsigned long long known; /**< how many objects the process had loaded at the last scan */
 
 typedef struct scan {
@@ -256,8 +260,8 @@ typedef struct scan {
     int error; /**< errno */
 } scan_t;
 
-/** Scan the objects of the process. The linker calls it for one object, under its lock: no object comes
- *  or goes meanwhile. */
+/** Scan all objects of the process, and set their addresses. A callback of dl_iterate_phdr that runs once (it
+ *  returns 1): the linker holds its lock meanwhile, so no object is loaded or unloaded. */
 static int scan_all(struct dl_phdr_info *info, size_t size, void *arg)
 {
     scan_t *scan = arg;
@@ -284,8 +288,8 @@ static void say_refused(int error)
     }
 }
 
-/** Redirect the calls of what is loaded by now. Returns how many addresses have changed, or -1. The caller
- *  holds the lock. */
+/** Redirect the calls of all objects that are loaded. Returns the number of addresses changed, or -1. The
+ *  caller holds the lock. */
 static int redirect(void)
 {
     scan_t scan = {.error = 0};
@@ -307,7 +311,8 @@ static int redirect(void)
     return is_refused ? -1 : (int)scan.places.n;
 }
 
-/** Redirect. The first time, ranks of communicators that were begun before have to meet in another way. */
+/** Redirect. The first time, also register with the job's registry, because the ids of communicators that
+ *  NCCL has already begun name no registry. */
 static int redirect_and_meet(void)
 {
     int was_on = is_on, n = redirect();

@@ -1,4 +1,4 @@
-/** The registry's side of a question: one thread serves all meetings of this process. */
+/** The registry: a listening socket and one thread, which serve all meetings of one address. */
 #include "plugin/interpose/registry.h"
 
 #include <errno.h>
@@ -17,21 +17,21 @@
 #define CLIENTS_MAX 1024
 #define PAUSE_MS 50
 #define DEAF_SEC 0.1
-#define TALK_SEC 10.0 /**< how long a connection may take to ask its question */
+#define TALK_SEC 10.0 /**< longest time between a connection and its question */
 #define WORLD_MAX (1u << 20)
 
 typedef struct meeting {
     LIST_ENTRY(meeting) link;
     uint8_t name[TW_IP_NAME_BYTES], key[TW_IP_KEY_BYTES];
-    uint32_t world; /**< 0: no rank has come yet */
+    uint32_t world; /**< ranks of the communicator; 0: none has registered */
     uint32_t n_here;
-    tw_ip_entry_t *entries; /**< [world], until there is a verdict; an entry with world 0 has not come */
-    tw_ip_answer_t answer;  /**< verdict 0: there is none yet */
+    tw_ip_entry_t *entries; /**< [world], freed at the verdict; an entry's world is 0 until it registers */
+    tw_ip_answer_t answer;  /**< its verdict is 0 until one is made */
 } meeting_t;
 
 typedef enum step { HELLO, QUESTION, WAITS, ANSWERED } step_t;
 
-/** A connection to the registry; it may be a stranger's. */
+/** A connection to the registry. Until its question's hash was checked, it may come from anybody. */
 typedef struct client {
     int fd;
     step_t step;
@@ -50,13 +50,13 @@ typedef struct registry {
     int listener;
     uint8_t address[16];
     uint16_t port;
-    /** guards the list, to which any thread adds meetings, and which loses none; only the registry's thread
-     *  reads and changes a meeting */
+    /** guards the list: any thread adds meetings, none is removed. Only the registry's thread reads and
+     *  changes a meeting */
     pthread_mutex_t lock;
     LIST_HEAD(, meeting) meetings;
     client_t clients[CLIENTS_MAX];
     int n_clients;
-    double deaf_sec; /**< until then no connection is accepted, as no descriptor was left */
+    double deaf_sec; /**< time until which no connection is accepted, because accept has failed */
 } registry_t;
 
 /* ---- verdicts ------------------------------------------------------------------------------------------ */
@@ -94,7 +94,7 @@ static int compare_processes(const void *a, const void *b)
     return first->process < second->process ? -1 : first->process > second->process;
 }
 
-/** Decide the meeting if two ranks share a process. Returns 1 if so, or if memory is short. */
+/** Returns 1 and decides the meeting if two ranks share a process, or memory is short; otherwise 0. */
 static int shares_process(meeting_t *m)
 {
     tw_ip_entry_t **sorted = calloc(m->world, sizeof(tw_ip_entry_t *));
@@ -118,7 +118,7 @@ static int shares_process(meeting_t *m)
     return shares;
 }
 
-/** Decide a meeting, once all its ranks have registered. */
+/** Decide a meeting whose ranks have all registered. */
 static void meeting_judge(meeting_t *m)
 {
     char said[TW_IP_SAID_BYTES];
@@ -163,7 +163,7 @@ static void add_entry(meeting_t *m, const tw_ip_entry_t *entry)
     m->entries[entry->rank] = *entry;
 }
 
-/** Decide if that is possible by now. Returns 1 once there is a verdict. */
+/** Decide the meeting if all ranks have registered, or end_sec has passed. Returns 1 if it has a verdict. */
 static int meeting_settle(meeting_t *m, double end_sec)
 {
     if (m->answer.verdict == 0 && m->world > 0 && m->n_here == m->world) {
@@ -190,7 +190,8 @@ static meeting_t *meeting_find(registry_t *registry, const uint8_t *name)
     return m;
 }
 
-/** 1 if the socket took all of the message. Its buffer is empty, so it does unless something is wrong. */
+/** Returns 1 if the socket took the whole message. A short write is a failure: the message fits the socket's
+ *  buffer, which is empty. */
 static int send_all(int fd, const void *message, size_t bytes)
 {
     return send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
@@ -241,7 +242,7 @@ static int client_hear(client_t *v)
     return 1;
 }
 
-/** Read what has come from a client. Returns 0 if the connection is to be closed. */
+/** Read a client's message, and act on it once it is whole. Returns 0 if the connection must be closed. */
 static int listen_to(registry_t *registry, client_t *v)
 {
     size_t whole = v->step == HELLO ? sizeof(v->in.hello) : sizeof(v->in.question);
@@ -292,7 +293,8 @@ static void attend_all(registry_t *registry, const struct pollfd *fds)
     registry->n_clients = kept;
 }
 
-/** How long to wait for events. Questions that wait for other ranks are tested after each. */
+/** Returns poll's timeout in ms; -1: no limit. With clients it is PAUSE_MS, so that waiting questions and
+ *  timeouts are looked at that often. */
 static int pause_ms(const registry_t *registry)
 {
     return registry->n_clients == 0 && tw_time_sec() >= registry->deaf_sec ? -1 : PAUSE_MS;
@@ -339,7 +341,7 @@ static int listen_at(const uint8_t address[16], uint16_t port, uint16_t *got)
     return -1;
 }
 
-/** Open a registry. NULL: no memory, socket or thread is to be had. */
+/** Open a registry. Returns NULL if there is no memory, socket or thread. */
 static registry_t *registry_create(const tw_ip_place_t *place)
 {
     registry_t *registry = calloc(1, sizeof(*registry));
@@ -366,8 +368,8 @@ static registry_t *registry_create(const tw_ip_place_t *place)
     return NULL;
 }
 
-/** All registries, which stay until the process ends: one for each address that NCCL has, and one at a port
- *  that was asked for. */
+/** All registries, which exist until the process ends: one for each address that ids name, and the job's,
+ *  which has a given port. */
 static registry_t *registries[8];
 static pthread_mutex_t registries_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -377,14 +379,15 @@ static int serves(const registry_t *registry, const tw_ip_place_t *place)
            (place->port == 0 || place->port == registry->port);
 }
 
-/** The caller holds the lock. Registries of a parent process are dropped: a fork has none of its threads. */
+/** Find or open the registry for a place. The caller holds registries_lock. Registries that this process has
+ *  from its parent by fork are dropped, because their threads do not exist here. */
 static registry_t *registry_for(const tw_ip_place_t *place)
 {
     size_t n = sizeof(registries) / sizeof(registries[0]);
     for (size_t i = 0; i < n; i++) {
         if (registries[i] && registries[i]->process != getpid()) {
             (void)close(registries[i]->listener);
-            registries[i] = NULL; /* its memory may be in use by a thread that was not forked */
+            registries[i] = NULL; /* not freed: at the fork, the parent's thread may have been changing it */
         }
         if (registries[i] && serves(registries[i], place)) {
             return registries[i];

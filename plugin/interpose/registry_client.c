@@ -9,9 +9,9 @@
 
 #include "plugin/interpose/registry.h"
 
-#define ANSWER_SEC 20.0 /**< the longest that an answer may take, besides wait_ms */
+#define ANSWER_SEC 20.0 /**< longest time for an answer, in addition to wait_ms */
 
-/** Wait for the socket. Returns 1 once it is ready; 0: not in time. */
+/** Wait for events of the socket. Returns 1 once there are any, or 0 at end_sec. */
 static int wait_until(int fd, short events, double end_sec)
 {
     for (;;) {
@@ -64,7 +64,8 @@ static int send_all(int fd, const void *message, size_t bytes)
     return send(fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/** Reach the registry, which must know the meeting and prove it. -1: nobody there answered. */
+/** Connect to the registry, and check by its welcome that it has the meeting's key. Returns the socket, or -1
+ *  if no such registry answered. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)
 {
     tw_ip_hello_t hello;

@@ -1,4 +1,4 @@
-/** Hashes of the messages between a rank and a registry. */
+/** Computes and checks the hashes of messages between a rank and a registry. */
 #include "plugin/interpose/registry_messages.h"
 
 #include <sodium.h>

@@ -1,11 +1,11 @@
-/** What a rank and a registry say to each other, on a connection for each question:
+/** Messages between a rank and a registry. Each question has its own connection:
  *      rank                              registry
  *      hello      name, nonce        ->
- *                                    <-  welcome    nonce; hash          if it knows the name; else it closes
+ *                                    <-  welcome    nonce; hash          (an unknown name: closes instead)
  *      question   what, who; hash    ->
  *                                    <-  answer     hash
- *  Hashes are of the key, both nonces, and the message. Numbers are as the machine has them: both ends are of
- *  one kind. Private to the folder. */
+ *  A hash covers the key, both nonces, and the message. Numbers are in the machine's byte order: both ends
+ *  have the same. Private to the folder. */
 #pragma once
 
 #include "core/core.h"
@@ -24,17 +24,17 @@ typedef struct tw_ip_place {
     uint8_t key[TW_IP_KEY_BYTES];
 } tw_ip_place_t;
 
-/** What a rank tells of itself. */
+/** What a rank tells the registry about itself. */
 typedef struct tw_ip_entry {
     uint32_t rank, world;
     uint32_t cannot;  /**< 1: the rank has the library, but cannot use it */
-    uint32_t wait_ms; /**< how long the registry waits for ranks that have not come, before it answers */
+    uint32_t wait_ms; /**< longest wait of the registry for ranks that have not registered */
     uint64_t terms;   /**< hash of what must be the same on all ranks */
-    uint64_t process; /**< number that no other process has */
+    uint64_t process; /**< random number of this process: tells whether two ranks are one process */
 } tw_ip_entry_t;
 
 typedef enum tw_ip_verdict {
-    /** all ranks have the library and can use it, on the same terms, each in a process of its own */
+    /** all ranks have the library and can use it, with equal `terms`, and each is another process */
     TW_IP_ALL_HERE = 1,
     TW_IP_NOT_ALL,
     TW_IP_ONE_CANNOT,
@@ -44,8 +44,8 @@ typedef enum tw_ip_verdict {
 
 typedef struct tw_ip_answer {
     uint32_t verdict;
-    uint32_t speaker;            /**< the lowest rank that has registered, which tells the user */
-    char said[TW_IP_SAID_BYTES]; /**< why not all ranks have the library */
+    uint32_t speaker;            /**< the lowest registered rank: it alone prints `said` for the user */
+    char said[TW_IP_SAID_BYTES]; /**< the reason of a verdict other than TW_IP_ALL_HERE, for users */
 } tw_ip_answer_t;
 
 #define TW_IP_NONCE_BYTES 16
@@ -74,13 +74,14 @@ typedef struct tw_ip_reply {
     uint8_t mac[TW_IP_MAC_BYTES];
 } tw_ip_reply_t;
 
-/** What the hashes on one connection are made of. */
+/** The key and nonces that go into each hash on one connection. */
 typedef struct tw_ip_session {
     uint8_t key[TW_IP_KEY_BYTES];
     uint8_t rank_nonce[TW_IP_NONCE_BYTES], registry_nonce[TW_IP_NONCE_BYTES];
 } tw_ip_session_t;
 
-/** Compute the hash of a message. `letter` tells the messages apart: 'w', 'q', 'a'. */
+/** Compute the hash of a message. `letter` is the kind of message, which the hash covers too: 'w' for
+ *  welcome, 'q' for question, 'a' for answer. */
 void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
                 uint8_t mac[TW_IP_MAC_BYTES]);
 int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,

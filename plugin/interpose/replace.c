@@ -5,9 +5,10 @@
 #include "plugin/interpose/report.h"
 #include "plugin/nccl/abi/types.h"
 
-#define SEED 0x7457 /**< seed of stochastic rounding; the step tells calls apart */
+#define SEED 0x7457 /**< seed of stochastic rounding in all calls; `step` makes their random numbers differ */
 
-/** Judge a call, now that its communicator is known. With comm->lock. */
+/** Judge a call whose communicator has an entry. Sets the factor and codec of *ready. The caller holds
+ *  comm->lock. */
 static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();
@@ -100,7 +101,7 @@ static ncclResult_t replace(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
     return tw_ip_result(status);
 }
 
-/** Run a call on a communicator that is known. With comm->lock. */
+/** Run a call quantized, or pass it to NCCL. The caller holds comm->lock. */
 static ncclResult_t replace_run(tw_ip_comm_t *comm, const tw_ip_ready_t *ready)
 {
     ncclResult_t result = tw_ip_comm_learn(comm);

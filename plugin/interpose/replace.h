@@ -1,4 +1,4 @@
-/** Runs one call of a collective with ours in place of NCCL's, on the caller's stream and communicator. */
+/** Runs one call of a collective by the library's collectives instead of NCCL's, on the caller's stream. */
 #pragma once
 
 #include "plugin/interpose/nccl_calls.h"
@@ -6,22 +6,23 @@
 
 TW_C_BEGIN
 
-/** A call that the policy wants quantized. Whether its communicator spans nodes may not be known yet. The
- *  holder runs it or drops it. */
+/** A call that will be quantized if its communicator spans nodes, which may not be known yet. Its owner must
+ *  run it or drop it, once. */
 typedef struct tw_ip_ready {
     struct tw_ip_comm *comm; /**< from tw_ip_comm_get */
-    tw_ip_call_t call;       /**< has no configuration, unless it is left to NCCL at once */
+    tw_ip_call_t call;       /**< without its configuration, if it was kept in a group */
     tw_quant_codec_t codec;
     float factor; /**< scalar of a PreMulSum; else 1 */
-    void *event;  /**< recorded afterwards; NULL: none */
+    void *event;  /**< cudaEvent_t to record after the call; NULL: none */
 } tw_ip_ready_t;
 
-/** Judge a call. 1: run `ready`, outside of groups. 0: leave the call to NCCL; the report has counted it. */
+/** Judge whether a call will be quantized. Returns 1 if so: the caller runs *ready once no group is open, or
+ *  drops it. Otherwise returns 0, and counts the call for the report: the caller passes it to NCCL. */
 int tw_ip_replace_judge(const tw_ip_call_t *call, tw_ip_ready_t *ready);
-/** Run the call, once; or let NCCL run it, if its communicator is inside one node. Collective if the
- *  communicator is new. Enqueues and returns. */
+/** Enqueue the call on its stream, quantized, or let NCCL do so if its communicator is inside one node. The
+ *  first such call of a communicator is collective and blocks (tw_ip_comm_learn). Releases `ready`. */
 ncclResult_t tw_ip_replace_run(const tw_ip_ready_t *ready);
-/** Give the call up without running it. */
+/** Release `ready` without running the call. */
 void tw_ip_replace_drop(const tw_ip_ready_t *ready);
 
 TW_C_END

@@ -65,10 +65,11 @@ static void print_if_due(void)
     }
 }
 
-static pid_t member; /**< process with communicators whose nodes are not known yet */
+static pid_t member; /**< the process that n_members counts for; a forked process starts again at 0 */
 static int n_members, n_one_node;
 
-/** Only a process that made a communicator between nodes prints anything, not those that it forks. */
+/** Print the report if a communicator of this process spans nodes, or may. Comparing process ids keeps a
+ *  forked child from printing its parent's report. */
 static void __attribute__((destructor)) report_at_exit(void)
 {
     static int was_here;

@@ -1,33 +1,33 @@
-/** Tells what this process has saved, and what it has left alone for which reason, every TW_REPORT_SEC and at
- *  exit (lines.h). Any thread. */
+/** Reports how many bytes quantized calls have saved in this process, and how many calls were left to NCCL
+ *  for which reason. Prints every TW_REPORT_SEC and at exit (lines.h). Any thread. */
 #pragma once
 
 #include "plugin/interpose/policy.h"
 
 TW_C_BEGIN
 
-/** Note that this process is a rank of a communicator on which it makes calls (member), and whose nodes
- *  are not known yet; that a communicator has learned that all its ranks share a node (one_node). A process
- *  that has only such communicators says nothing. */
+/** Count a communicator that this process uses (member), and one of these whose ranks turned out to share a
+ *  node (one_node). A process that has only communicators inside one node prints no report. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
-/** A communicator spans nodes: the first time, say what will be quantized. From now on this process reports;
- *  one that it forks does not. */
+/** Tell that a communicator spans nodes. The first call prints what will be quantized. From then on this
+ *  process reports, but a process that it forks does not. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
-/** A call was quantized. bytes_after: what this rank sends to other nodes; bytes_before: what NCCL's ring
- *  would send. */
+/** Count a call that was quantized. bytes_after is what this rank sent to other nodes, bytes_before what it
+ *  would have sent in NCCL's ring. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
-/** Not all ranks of a communicator have the interposer; `why` says how that shows. A text is printed once. */
+/** Print for the user that nothing is quantized on a communicator, with the reason `why`. A line that equals
+ *  the last such line is not printed again. */
 void tw_ip_report_absent(int rank, int world, const char *why);
-/** The ranks of a communicator cannot tell each other that they have the interposer: no registry can be
- *  reached, or none answers. A process prints the first such line, and no other. */
+/** Print a line for the user if a communicator's ranks cannot use a registry. Only the first such line of a
+ *  process is printed. */
 void tw_ip_report_no_registry(const char *line);
-/** Count how long a call took on its stream. */
+/** Add the time that a quantized call took on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);
-/** A call was left to NCCL. */
+/** Count a call that was left to NCCL. */
 void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 
-/** Ways in which data bypass the net plugin. All that can be seen here is that the job begins to use one. */
+/** Ways in which data bypass the net plugin. The interposer sees only that the job begins to use one. */
 typedef enum tw_ip_bypass {
     TW_IP_WINDOWS,     /**< NCCL's own collectives may take other ways for this memory */
     TW_IP_DEVICE_COMM, /**< the job's kernels move data */
@@ -35,7 +35,7 @@ typedef enum tw_ip_bypass {
     TW_IP_BYPASSES
 } tw_ip_bypass_t;
 
-/** Note that the job begins to use such a way; each way is logged once. */
+/** Note that the job begins to use a bypass. Each is logged once. */
 void tw_ip_report_bypass(tw_ip_bypass_t bypass);
 
 TW_C_END

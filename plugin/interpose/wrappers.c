@@ -1,4 +1,5 @@
-/** What a job calls, under NCCL's own names. Calls that are not to be quantized go on to NCCL unchanged. */
+/** The wrappers: functions under NCCL's names that the job calls. A call that is not quantized is passed on
+ *  to NCCL unchanged. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ ncclResult_t ncclGroupEnd(void)
     return tw_ip_group_end();
 }
 
-/** Drop the calls that were kept to be quantized: NCCL cannot simulate them. */
+/** Drop the calls that were kept in the group: NCCL cannot simulate quantized calls. */
 ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 {
     tw_ip_group_drop();
@@ -93,7 +94,7 @@ ncclResult_t ncclGroupSimulateEnd(tw_ip_sim_info_t *info)
 
 /* ---- communicators ------------------------------------------------------------------------------------- */
 
-/** Make an id whose ranks may meet at a registry here. */
+/** Make an id, and open a registry for it in this process. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     ncclResult_t result = TW_IP_CALL(ncclGetUniqueId, id);
@@ -103,7 +104,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return result;
 }
 
-/** Note a new communicator: NCCL always sets its handle at once, also in a group or without blocking. */
+/** Note a communicator that NCCL has made from an id. Its handle is already set, even in a group or in
+ *  non-blocking mode. */
 static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     if ((result == ncclSuccess || result == ncclInProgress) && out && *out) {
@@ -114,7 +116,8 @@ static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclRe
     return result;
 }
 
-/** Redirect what is loaded by now, or make no communicator: other ranks may have redirected theirs. */
+/** Redirect newly loaded objects and register. If redirecting fails, no communicator may be made, because
+ *  other ranks may have redirected their calls. */
 static ncclResult_t begin_comm(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
 {
     if (tw_ip_redirect_loaded() != TW_OK) {
@@ -141,7 +144,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
                : result;
 }
 
-/** All ranks pass the same ids, so they meet at the first one's meeting. */
+/** All ranks pass the same ids, so they register at the meeting of the first id. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int n_ids, ncclUniqueId *ids,
                                       ncclConfig_t *config)
 {
@@ -154,7 +157,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int world, int rank, int
                : result;
 }
 
-/** Make all ranks in this process, so nothing is quantized between them. */
+/** All ranks are in this process, so nothing is quantized between them. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommInitAll, comms, n, devices);
@@ -165,8 +168,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return result;
 }
 
-/** Expect a communicator that comes of another. Its handle is NULL until NCCL is done with it: after the
- *  group, or later. */
+/** Note a communicator that NCCL derives from another. Its handle is NULL until NCCL has made it: at once, at
+ *  the group's end, or later in the background. */
 static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     ncclResult_t kept = result;
@@ -183,7 +186,7 @@ static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t 
     return kept == ncclSuccess ? result : kept;
 }
 
-/** A communicator of some of the parent's ranks: they meet where the parent's did. */
+/** Note a communicator of some of the parent's ranks, which use the parent's meeting. */
 static ncclResult_t parted(ncclComm_t parent, ncclComm_t *out, ncclResult_t result)
 {
     return derived(parent, out, tw_ip_comm_meeting(parent), result);
@@ -204,7 +207,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
                : ncclSystemError;
 }
 
-/** Not all ranks pass the id, so they cannot all meet by it. */
+/** Nothing is quantized on a grown communicator: only some ranks pass the id, so they cannot all learn from
+ *  it where the registry is. */
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
@@ -213,7 +217,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, in
                    : ncclSystemError;
 }
 
-/** Here a job learns that NCCL's work in the background is done. */
+/** A job polls this until NCCL has finished its work in the background. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     ncclResult_t result = TW_IP_CALL(ncclCommGetAsyncError, comm, error);
@@ -223,7 +227,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     return result;
 }
 
-/** A communicator that was revoked can only be asked, shrunk and destroyed. */
+/** A revoked communicator runs no more collectives; it can only be queried, shrunk and destroyed. */
 ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
 {
     if (!tw_ip_real()->ncclCommRevoke) {
@@ -237,7 +241,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
     return result;
 }
 
-/** Calls of ours may still be under way: ncclCommDestroy waits for them. */
+/** Quantized calls may still be running. ncclCommDestroy waits for them, so this need not. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     return TW_IP_CALL(ncclCommFinalize, comm);
@@ -251,7 +255,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
-/** Threads that wait in a call of NCCL's end when NCCL aborts; those between two calls make no more. */
+/** NCCL's abort ends the calls of NCCL in which other threads wait. Closing the gate first keeps threads that
+ *  are between two such calls from making the next. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     tw_ip_comm_close(comm);
@@ -302,13 +307,13 @@ ncclResult_t ncclWaitSignal(int n, ncclWaitSignalDesc_t *awaited, ncclComm_t com
 
 /* ---- encryption ---------------------------------------------------------------------------------------- */
 
-/** A secret that the job has set. None is freed, as another thread may read it: the list has them all. */
+/** A secret that the job has set. The list keeps all secrets, because another thread may be reading one. */
 typedef struct secret {
     struct secret *before;
     char text[];
 } secret_t;
 
-static _Atomic(secret_t *) secrets; /* the newest one is first; an empty text: none is set any more */
+static _Atomic(secret_t *) secrets; /* newest first; an empty text means that no secret is set now */
 
 static ncclResult_t keep_secret(const char *text)
 {
@@ -342,7 +347,7 @@ const char *tw_nccl_secret(void)
 
 /* ---- sums with a factor -------------------------------------------------------------------------------- */
 
-/** Read a scalar from host memory; 0: sums cannot be multiplied by it here. */
+/** Read a scalar from host memory. Returns 0 if quantized sums cannot be multiplied by it. */
 static float read_scalar(const void *scalar, ncclDataType_t type)
 {
     float value = 0;
