@@ -1,17 +1,18 @@
-/** What existing jobs load: the NCCL plugin, libnccl-net-thinwire.so, and libthinwire-nccl.so
- *  (interpose/interpose.h). Programs do not link it; NCCL opens it, and reads the tables ncclNetPlugin_vN,
- *  ncclCollNetPlugin_vN and ncclTunerPlugin_vN. Read in this order:
+/** Libraries that jobs of other frameworks load. libthinwire-nccl.so quantizes NCCL's collectives
+ *  (interpose/interpose.h). libnccl-net-thinwire.so is a plugin of NCCL: NCCL opens it, and reads the tables
+ *  ncclNetPlugin_vN, ncclCollNetPlugin_vN and ncclTunerPlugin_vN. Read the plugin in this order:
  *    nccl/abi/      NCCL's plugin interface, version by version: layouts and numbers
- *    nccl/log.h     NCCL's logger as this process's log, statuses as NCCL's results
+ *    nccl/log.h     sends log lines to NCCL's logger, converts statuses to NCCL's results
  *    nccl/net/      NCCL's messages between nodes, over TCP connections of our own
  *    nccl/collnet/  NCCL's all-reduces between nodes, quantized if a user asks for it
- *    nccl/tuner/    which algorithm and protocol NCCL takes, by what the network can do
+ *    nccl/tuner/    chooses NCCL's algorithm and protocol by the speed of the network
  *
- *  There is no profiler plugin: it would tell a collnet the type of a gather, but NCCL hardly ever gives a
- *  collnet one, and a user's profiler would take its place. There is no env plugin: to be found it needs a
- *  variable of its own, as do those that it would set.
+ *  There is no profiler plugin. It could tell the collnet the type of a gather, but NCCL rarely uses a
+ *  collnet for gathers, and only one profiler can be loaded, which may be the user's. There is no env plugin
+ *  either: users would have to set a variable to load it, and can as well set the variables that it would
+ *  set.
  *
- *  Here are only its variables, for a program that lists them. */
+ *  This header declares only the tables of variables, for a program that lists them. */
 #pragma once
 
 #include "core/core.h"

@@ -1,4 +1,5 @@
-/* Opens the interposer, a library with its own log, if TW_INTERPOSE asks for it; it stays loaded. */
+/* Opens the interposer if TW_INTERPOSE asks for it. It is a separate library with its own copy of the log,
+ * and stays loaded. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>
@@ -16,7 +17,7 @@
 #define SECRET "tw_nccl_secret"
 #define PATH_BYTES 4096
 
-/** Open the interposer: in this library's own folder, else where the linker looks. */
+/** Open the interposer from the folder of this library, or else where the dynamic linker finds it. */
 static void *open_library(void)
 {
     char path[PATH_BYTES];
@@ -36,7 +37,8 @@ typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
 
-/** Hand over NCCL's logger, and whether misspelt variables have been named: only one of the two does. */
+/** Pass NCCL's logger on to the interposer. has_named is 1 if this library has warned of misspelt variables,
+ *  so that the interposer does not warn again. */
 static void share_log(void *library, int has_named)
 {
     log_to_t log_to = NULL;
@@ -61,10 +63,11 @@ void tw_nccl_begin(tw_nccl_logger_t logger)
     (void)dlclose(library);
 }
 
-static int (*redirect)(void); /* NULL: nobody asked to redirect, or that cannot be done */
+static int (*redirect)(void); /* tw_nccl_redirect; NULL: TW_INTERPOSE does not ask for it, or it has failed */
 static tw_status_t verdict;
 
-/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** Find a function of the library. Returns NULL if it is missing (logged). Copies the bytes of the address,
+ *  because ISO C cannot convert dlsym's object pointer; POSIX gives both the same form. */
 static int (*find(void *library, const char *name))(void)
 {
     int (*function)(void) = NULL;

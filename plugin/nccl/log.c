@@ -1,4 +1,4 @@
-/* Log lines and results in NCCL's form. */
+/* Sends log lines to NCCL's logger, and converts statuses to NCCL's results. */
 #include "plugin/nccl/log.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/** Two translations for NCCL: log lines go to NCCL's logger, and a status becomes one of NCCL's results. */
+/** Sends log lines to NCCL's logger, and converts a status to NCCL's result code. */
 #pragma once
 
 #include "core/core.h"
@@ -6,21 +6,22 @@
 
 TW_C_BEGIN
 
-/** Everything that is logged from now on goes to NCCL's logger, and NCCL_DEBUG decides what is seen: errors
- *  and warnings from WARN on, info from INFO on. Where it shows none, errors and warnings go to stderr: NCCL
- *  goes on without what has failed here, and nobody would hear of it. TW_LOG_LEVEL, where it is set, limits
- *  it further. NULL: the log stays where it is. */
+/** Send all further log lines to NCCL's logger; NULL changes nothing. NCCL_DEBUG=WARN then shows errors and
+ *  warnings, and INFO also shows info. If NCCL_DEBUG hides errors and warnings, they go to stderr: NCCL goes
+ *  on without a plugin that has failed, so users would not notice. A TW_LOG_LEVEL that is set hides more
+ *  lines. */
 void tw_nccl_log_install(tw_nccl_logger_t logger);
-/** Returns 1 if NCCL_DEBUG shows lines of this level. Settings that NCCL takes from elsewhere than the
- *  environment do not count. */
+/** Returns 1 if NCCL_DEBUG shows lines of this level. Looks only at the environment, although NCCL also reads
+ *  configuration files. */
 int tw_nccl_log_shows(tw_nccl_log_level_t level);
-/** Print a line in the form of NCCL's: "node1:4711:4712 [0] NCCL WARN thinwire: ...". gpu -1: not known. */
+/** Print a line to stderr in NCCL's form: "node1:4711:4712 [0] NCCL WARN thinwire: ...". The fields before
+ *  NCCL are host, process, thread and `gpu`, which is -1 if it is not known. */
 void tw_nccl_log_to_stderr(const char *level, int gpu, const char *message);
 
-/** Which result NCCL, and so the job, gets for a failure:
- *    PEER, TIMEOUT, AUTH     remote error: another process is at fault, a job may go on without it
+/** Convert a status to the result that NCCL, and through it the job, gets:
+ *    PEER, TIMEOUT, AUTH     remote error: another process has failed, and a job may go on without it
  *    NO_MEMORY, IO, UCX      system error
- *    CONFIG, NOT_FOUND       invalid usage: what the user has set
+ *    CONFIG, NOT_FOUND       invalid usage: the user's settings are wrong
  *    INVALID                 invalid argument
  *    all others              internal error */
 tw_nccl_result_t tw_nccl_result(tw_status_t status);

@@ -1,5 +1,6 @@
-/** NCCL's collnet plugins, v8 to v12: operations between nodes that the network does as a whole. A collnet
- *  has the net's name, devices and properties. A comment at each version says how it differs. */
+/** NCCL's collnet plugin interface, v8 to v12. A collnet runs whole collectives between nodes, where a net
+ *  only moves messages. Its name, devices and properties must be those of the net plugin. The comment of each
+ *  version says how it differs from the one before. */
 #pragma once
 
 #include "plugin/nccl/abi/net.h"
@@ -7,10 +8,10 @@
 
 TW_C_BEGIN
 
-/** ncclRedOp_t. A mean comes as a sum: NCCL scales on the GPU. */
+/** A value of ncclRedOp_t. NCCL asks for a sum in place of a mean, and scales on the GPU. */
 #define TW_NCCL_SUM 0
 
-/** A run of bytes in a window. NCCL passes exactly one; in v8 its size has 32 bits. */
+/** One contiguous part of a window's memory. NCCL passes exactly one part. In v8 its size has 32 bits. */
 typedef struct tw_nccl_sge_v8 {
     void *mhandle;
     void *address;
@@ -23,8 +24,8 @@ typedef struct tw_nccl_sge_v9 {
     size_t bytes;
 } tw_nccl_sge_v9_t;
 
-/** Every rank calls connect once; it may block. If it fails, NCCL no longer closes the listener, so the
- *  plugin does. handles: those of all ranks, in rank order. */
+/** Every rank calls connect once, with the handles of all ranks in rank order. It may block. If it fails, it
+ *  must close listen_comm, which NCCL then does not close. */
 typedef tw_nccl_result_t (*tw_nccl_collnet_connect_t)(void **handles, int world, int rank, void *listen_comm,
                                                       void **coll_comm);
 typedef tw_nccl_result_t (*tw_nccl_collnet_support_t)(int type, int op, int *is_supported);
@@ -38,12 +39,13 @@ typedef tw_nccl_result_t (*tw_nccl_collnet_flush_t)(void *coll_comm, void *data,
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
 
-/** The operations. *request becomes NULL if the plugin cannot take one now: NCCL asks again. All ranks pass
- *  the same counts and windows in the same order.
+/** The operations. If the plugin cannot start one now, it sets *request to NULL, and NCCL calls again later.
+ *  All ranks pass the same counts and windows in the same order.
  *
- *  The whole tensor of a gather or a scatter has bytes_per_rank bytes of each rank, in rank order. The window
- *  is window_bytes of them, from window_offset on. A rank's own data (send_data of a gather, recv_data of a
- *  scatter) is that part of the window which belongs to it, perhaps nothing. */
+ *  The whole tensor of a gather or a reduce-scatter has bytes_per_rank bytes for each rank, in rank order.
+ *  One call handles a window of it: window_bytes bytes from window_offset on. A rank's own data (send_data of
+ *  a gather, recv_data of a reduce-scatter) is the overlap of its bytes with the window, which may be
+ *  empty. */
 #define TW_NCCL_COLLNET_OPERATIONS(count_t, sge_t)                                                       \
     tw_nccl_result_t (*iallreduce)(void *coll_comm, void *send_data, void *recv_data, count_t count,     \
                                    int type, int op, void *send_mhandle, void *recv_mhandle,             \
@@ -84,7 +86,8 @@ typedef struct tw_nccl_collnet_v9 {
 
 typedef tw_nccl_collnet_v9_t tw_nccl_collnet_v10_t;
 
-/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator, which init makes. The two differ
+ *  only in the type of the properties. */
 #define TW_NCCL_COLLNET_WITH_CONTEXT(properties_t)                                        \
     const char *name;                                                                     \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_logger_t logger);  \

@@ -1,50 +1,52 @@
-/** NCCL's net plugins, v7 to v12: how NCCL moves bytes between nodes. NCCL reads these tables by position.
- *  What all versions share is declared once; the comment of a version says how it differs from the one
- *  before. */
+/** NCCL's net plugin interface, v7 to v12: it moves messages between nodes. A plugin exports a table of
+ *  functions for each version, in which the order of members matters. Parts that versions share are declared
+ *  once. The comment of each version says how it differs from the one before. */
 #pragma once
 
 #include "plugin/nccl/abi/common.h"
 
 TW_C_BEGIN
 
-/** What listen writes and connect reads; NCCL carries it from one process to the other. */
+/** Size of a connection handle: the receiver's `listen` writes one, NCCL carries it to the sender's process,
+ *  and `connect` reads it there. */
 #define TW_NCCL_HANDLE_BYTES 128
-/** The most requests that NCCL has under way on one connection. */
+/** The most requests that NCCL has running on one connection. */
 #define TW_NCCL_REQUESTS 32
-/** The largest message: older versions count bytes in an int. */
+/** The largest message of all versions, because those up to v8 count bytes in an int. */
 #define TW_NCCL_MESSAGE_BYTES ((size_t)1 << 30)
 
-/** Bits of ptr_support and of a registration's type: the kind of memory. */
+/** Kinds of memory: bits of ptr_support, and the `type` of a registration. */
 #define TW_NCCL_PTR_HOST 1
 #define TW_NCCL_PTR_CUDA 2
 
-/** net_device_type: the host drives the network, not the GPU. */
+/** net_device_type and net_device_version of a plugin whose network is driven by the host, not by the GPU. */
 #define TW_NCCL_NET_DEVICE_HOST 0
 #define TW_NCCL_NET_DEVICE_NO_VERSION 0
 
-/** rail_id, plane_id: not known. */
+/** rail_id or plane_id of a device for which it is not known. */
 #define TW_NCCL_ID_UNDEFINED (-1)
 
 /* ---- a communicator's configuration, and the profiler -------------------------------------------------- */
 
 /** Settings of a connection. v10 passes it to connect, v11 and v12 to init. */
 typedef struct tw_nccl_net_config {
-    int traffic_class; /**< traffic class in the head of IP packets; negative: none was asked for */
+    int traffic_class; /**< traffic class of IP packets, 0 to 255; negative: the job did not set one */
 } tw_nccl_net_config_t;
 
-/** Callback by which a net tells the user's profiler of an event (from 2.26). type: the event starts, and the
- *  profiler sets *event if it wants it; or it stops. parent: the phandle that isend or irecv got. `plugin`
- *  says what `data` is. */
+/** Callback (from 2.26) with which a net tells the user's profiler that an event starts or stops (`type`). At
+ *  the start the profiler sets *event if it wants the event; the net then passes it again at the stop.
+ *  `parent` is the phandle that isend or irecv got. `plugin` is the type of the struct at `data`. */
 #define TW_NCCL_PROFILER_START 0
 #define TW_NCCL_PROFILER_STOP 1
 typedef tw_nccl_result_t (*tw_nccl_profiler_t)(void **event, int type, void *parent, int64_t plugin,
                                                void *data);
-/** A message over sockets, in the form of NCCL's own, which profilers know. */
+/** `plugin` and `data` of an event that is a message over sockets. They are those of NCCL's own socket net,
+ *  which profilers know. */
 #define TW_NCCL_PROFILER_SOCKET ((2 << 16) | 1)
 typedef struct tw_nccl_profiler_socket {
     uint8_t type; /**< always 1 */
     struct {
-        int fd; /**< -1: several connections may carry it */
+        int fd; /**< -1: the message may go over several sockets */
         int op; /**< 0: sent; 1: received */
         size_t bytes;
     } sock;
@@ -52,19 +54,20 @@ typedef struct tw_nccl_profiler_socket {
 
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
-/** The first fields of all versions' properties. The plugin owns the strings. */
+/** The first and the last fields of a device's properties, which all versions have. The plugin owns the
+ *  strings. */
 #define TW_NCCL_NET_PROPS_FIRST                         \
     char *name;                                         \
     char *pci_path; /**< below /sys; NULL: none */      \
     uint64_t guid;  /**< equal for ports of one chip */ \
     int ptr_support;
-#define TW_NCCL_NET_PROPS_LAST                   \
-    int speed_mbps;                              \
-    int port;                                    \
-    float latency_us; /**< 0: NCCL guesses */    \
-    int max_comms;                               \
-    int max_recvs; /**< messages of one irecv */ \
-    int net_device_type;                         \
+#define TW_NCCL_NET_PROPS_LAST                       \
+    int speed_mbps;                                  \
+    int port;                                        \
+    float latency_us; /**< 0: NCCL assumes one */    \
+    int max_comms;                                   \
+    int max_recvs; /**< most messages of an irecv */ \
+    int net_device_type;                             \
     int net_device_version;
 
 typedef struct tw_nccl_net_props_v7 {
@@ -79,7 +82,8 @@ typedef struct tw_nccl_net_props_v8 {
     TW_NCCL_NET_PROPS_LAST
 } tw_nccl_net_props_v8_t;
 
-/** v9, v10 add force_flush, the devices that make up a merged one, and the largest messages. */
+/** v9 and v10 add force_flush, the list of devices that a merged device consists of (n_devs and devs), and
+ *  the sizes of the largest messages. */
 #define TW_NCCL_NET_PROPS_FROM_V9(most_devs) \
     TW_NCCL_NET_PROPS_FIRST                  \
     int reg_is_global;                       \
@@ -99,7 +103,7 @@ typedef struct tw_nccl_net_props_v11 {
     int max_multi_request;
 } tw_nccl_net_props_v11_t;
 
-/** v12 has room for 8 merged devices, and adds the ids of rail and plane. */
+/** v12 lets a merged device consist of up to 8 devices, and adds the ids of rail and plane. */
 typedef struct tw_nccl_net_props_v12 {
     TW_NCCL_NET_PROPS_FROM_V9(8)
     int max_multi_request;
@@ -108,9 +112,9 @@ typedef struct tw_nccl_net_props_v12 {
 
 /* ---- functions that are the same in all versions ------------------------------------------------------- */
 
-/** connect and accept must not block: they set *comm to NULL as long as the other side is not there. isend
- *  and irecv set *request to NULL if they cannot take the request now; iflush, if there is nothing to wait
- *  for. test: sizes may be NULL. */
+/** No function may block. connect and accept set *send_comm or *recv_comm to NULL until the peer has done its
+ *  part, and NCCL calls again. isend and irecv set *request to NULL if they cannot take the request now.
+ *  iflush sets it to NULL if there is nothing to wait for. `sizes` of test may be NULL. */
 typedef tw_nccl_result_t (*tw_nccl_net_devices_t)(int *n);
 typedef tw_nccl_result_t (*tw_nccl_net_accept_t)(void *listen_comm, void **recv_comm, void **device_handle);
 typedef tw_nccl_result_t (*tw_nccl_net_reg_t)(void *comm, void *data, size_t bytes, int type, void **mhandle);
@@ -125,13 +129,13 @@ typedef tw_nccl_result_t (*tw_nccl_net_device_mr_t)(void *comm, void *mhandle, v
 typedef tw_nccl_result_t (*tw_nccl_net_consumed_t)(void *recv_comm, int n, void *request);
 typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
 
-/** The middle part of every table from v8 on. */
+/** The middle members of every table from v8 on. */
 #define TW_NCCL_NET_REGISTRATION             \
     tw_nccl_net_accept_t accept;             \
     tw_nccl_net_reg_t reg_mr;                \
     tw_nccl_net_reg_dmabuf_t reg_mr_dma_buf; \
     tw_nccl_net_dereg_t dereg_mr;
-/** The last part of every table; the last two may be NULL. */
+/** The last members of every table. A plugin may set device_mr and irecv_consumed to NULL. */
 #define TW_NCCL_NET_COMPLETION         \
     tw_nccl_net_flush_t iflush;        \
     tw_nccl_net_test_t test;           \
@@ -143,7 +147,7 @@ typedef tw_nccl_result_t (*tw_nccl_net_make_vdevice_t)(int *dev, void *props);
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** The first part of tables up to v9. */
+/** The first members of tables up to v9. */
 #define TW_NCCL_NET_UP_TO_V9(properties_t)                                 \
     const char *name;                                                      \
     tw_nccl_result_t (*init)(tw_nccl_logger_t logger);                     \
@@ -184,7 +188,7 @@ typedef struct tw_nccl_net_v9 {
     tw_nccl_net_make_vdevice_t make_vdevice;
 } tw_nccl_net_v9_t;
 
-/** v10 (from 2.26) adds a profiler's handles, and connect's config with a traffic class. */
+/** v10 (from 2.26) adds the profiler's handles (phandle), and a config with a traffic class to connect. */
 #define TW_NCCL_NET_FROM_V10                                                                     \
     TW_NCCL_NET_REGISTRATION                                                                     \
     tw_nccl_result_t (*isend)(void *send_comm, void *data, size_t bytes, int tag, void *mhandle, \
@@ -205,7 +209,8 @@ typedef struct tw_nccl_net_v10 {
     TW_NCCL_NET_FROM_V10
 } tw_nccl_net_v10_t;
 
-/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator. Their properties differ. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator, which init makes. The two differ
+ *  only in the type of the properties. */
 #define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                               \
     const char *name;                                                                        \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_net_config_t *config, \

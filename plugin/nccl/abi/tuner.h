@@ -1,12 +1,12 @@
-/** NCCL's tuner plugins, v2 to v7: before each collective operation NCCL asks the tuner which algorithm and
- *  protocol to take. */
+/** NCCL's tuner plugin interface, v2 to v7. Before each collective NCCL asks the tuner which algorithm and
+ *  protocol to use. */
 #pragma once
 
 #include "plugin/nccl/abi/common.h"
 
 TW_C_BEGIN
 
-/** ncclFunc_t: the operations about which NCCL asks. */
+/** ncclFunc_t: the collectives for which NCCL asks the tuner. */
 typedef enum tw_nccl_func {
     TW_NCCL_BROADCAST = 0,
     TW_NCCL_REDUCE,
@@ -28,15 +28,15 @@ typedef enum tw_nccl_algo {
     TW_NCCL_ALGOS
 } tw_nccl_algo_t;
 
-/** Columns of a cost table. LL: 4 bytes of flags for each 4 of data; LL128: 8 for each 120; SIMPLE: one flag
- *  for a whole chunk. */
+/** Columns of a cost table. LL sends 4 bytes of flags with each 4 bytes of data, LL128 sends 8 with each 120,
+ *  and SIMPLE sends one flag with a whole chunk. */
 typedef enum tw_nccl_proto { TW_NCCL_LL = 0, TW_NCCL_LL128, TW_NCCL_SIMPLE, TW_NCCL_PROTOS } tw_nccl_proto_t;
 
-/** An entry of a cost table that says that NCCL cannot take this algorithm and protocol. */
+/** Entry of a cost table for an algorithm and protocol that NCCL cannot use. */
 #define TW_NCCL_FORBIDDEN (-1.0f)
 
-/** v2 (from 2.21): the tuner names an algorithm and a protocol, or leaves both as they are. `bytes` are those
- *  of the whole tensor: in gathers and scatters, of all ranks' shards. */
+/** v2 (from 2.21): the tuner sets *algo and *proto, or leaves both unchanged. `bytes` is the size of the
+ *  whole tensor: in gathers and reduce-scatters that of all ranks' shards together. */
 typedef struct tw_nccl_tuner_v2 {
     const char *name;
     tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -45,8 +45,9 @@ typedef struct tw_nccl_tuner_v2 {
     tw_nccl_result_t (*destroy)(void *context);
 } tw_nccl_tuner_v2_t;
 
-/** v3 (from 2.22): the tuner gets a table of microseconds, a float[n_algos][n_protos] although it is declared
- *  as float **. NCCL takes the lowest entry that is not negative. */
+/** v3 (from 2.22): the tuner edits a table of costs in microseconds. `table` points to a float
+ *  [n_algos][n_protos], although NCCL declares it as float **. NCCL uses the lowest entry that is not
+ *  negative. */
 typedef struct tw_nccl_tuner_v3 {
     const char *name;
     tw_nccl_result_t (*init)(size_t world, size_t n_nodes, tw_nccl_logger_t logger, void **context);
@@ -78,14 +79,14 @@ typedef struct tw_nccl_tuner_v5 {
     TW_NCCL_TUNER_FROM_V5
 } tw_nccl_tuner_v5_t;
 
-/** v6 (from 2.30) adds a function that says how large chunks are; NULL: NCCL decides. */
+/** v6 (from 2.30) adds a function that sets the size of chunks. If it is NULL, NCCL decides. */
 typedef struct tw_nccl_tuner_v6 {
     TW_NCCL_TUNER_FROM_V5
     tw_nccl_result_t (*get_chunk_bytes)(void *context, int func, size_t bytes, int algo, int proto,
                                         int n_channels, size_t *chunk_bytes);
 } tw_nccl_tuner_v6_t;
 
-/** v7 (from 2.32.6): the constants have a row for one more kind of GPU. */
+/** v7 (from 2.32.6): init's `constants` have a row for one more kind of GPU. */
 typedef tw_nccl_tuner_v6_t tw_nccl_tuner_v7_t;
 
 TW_C_END

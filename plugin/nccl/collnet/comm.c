@@ -1,4 +1,5 @@
-/* Communicators as NCCL's threads see them: these ask the worker, and test whether it is done. */
+/* The functions that NCCL's threads call: they hand operations to the communicator's worker thread, and test
+ * whether it has finished them. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -109,7 +110,8 @@ static struct timespec deadline_after(double sec)
     return until;
 }
 
-/** Rank 0 stays until the others have closed; if that takes long, the worker waits in its caller's place. */
+/** The worker may end late: on rank 0 it waits until the other ranks have closed. After the timeout this
+ *  returns, and the worker itself frees the communicator. */
 void tw_collnet_close(tw_collnet_comm_t *comm)
 {
     int has_ended, error = 0;

@@ -1,5 +1,5 @@
-/* How the ranks meet. Each makes a handle before it knows its rank: where it listens, and a secret. Of all
- * the handles, that of rank 0 counts: the others come there and prove that they have the secret. */
+/* Connects the ranks. Each makes a handle before it knows its rank: its listener's address, and a secret. All
+ * then use the handle of rank 0: the others connect to that address, and prove that they know its secret. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 #define MAGIC 0x74774331u /* "twC1" */
 #define SECRET_BYTES 16
 
-/* What NCCL's handle contains, with zeros behind it; both ends are the same kind of machine. */
+/* Content of NCCL's handle, followed by zeros. Numbers are in the machine's byte order, which is the same on
+ * both ends. */
 typedef struct handle {
     uint32_t magic;
     uint32_t port;
@@ -83,7 +84,7 @@ void tw_collnet_listener_close(tw_collnet_listener_t *listener)
     free(listener);
 }
 
-/** Make the token of the handle's secret, and of the user's token if there is one. */
+/** Make the token with which ranks join: the handle's secret in hex, and the user's token ("" if none). */
 static void make_token(const handle_t *handle, const char *token, char out[TW_JOB_NAME_BYTES])
 {
     size_t length = 0;

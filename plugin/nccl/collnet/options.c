@@ -1,4 +1,4 @@
-/* The collnet's variable, and what it takes from the net's. */
+/* Reads the collnet's variable, and the net's variables that it also obeys. */
 #include <stdio.h>
 #include <string.h>
 

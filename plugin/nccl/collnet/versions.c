@@ -1,4 +1,4 @@
-/* NCCL's interface to the collnet, v8 to v12: one core, a thin layer for each. */
+/* The tables of functions for NCCL, v8 to v12: thin layers over collnet.h. */
 #include <limits.h>
 
 #include "plugin/nccl/abi/collnet.h"
@@ -9,7 +9,7 @@
 
 /* ---- init ---------------------------------------------------------------------------------------------- */
 
-/** Log what is wrong with the variables before anybody connects. */
+/** Check the variables, so that an invalid value is logged before ranks connect. */
 static tw_status_t check_settings(void)
 {
     tw_collnet_settings_t settings;
@@ -57,7 +57,7 @@ static tw_nccl_result_t close_listen(void *listen_comm)
     return TW_NCCL_SUCCESS;
 }
 
-/** NCCL closes the listener of a communicator that it has got; otherwise it forgets it, so this closes it. */
+/** Connect. After a failure NCCL does not close the listener, so this does. */
 static tw_nccl_result_t connect_any(void **handles, int world, int rank, void *listen_comm, void **coll_comm)
 {
     tw_collnet_comm_t *made = NULL;
@@ -214,7 +214,7 @@ static tw_nccl_result_t reducescatter_v8(void *coll_comm, int n_parts, tw_nccl_s
                             nccl_type, op, recv_mhandle, request);
 }
 
-/** There is nothing to flush: what has arrived is in the host's memory. */
+/** Nothing needs a flush: received data are in host memory. */
 static tw_nccl_result_t iflush(void *coll_comm, void *data, int bytes, void *mhandle, void **request)
 {
     (void)coll_comm, (void)data, (void)bytes, (void)mhandle;

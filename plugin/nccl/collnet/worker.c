@@ -1,6 +1,6 @@
-/* The thread of a communicator. NCCL has one thread for all its progress, which must not be held up. So this
- * thread meets the other ranks, has the transport to itself, encodes and adds up, and sleeps when there is
- * nothing to do. */
+/* The worker thread of a communicator. NCCL makes all progress in one thread, which must not be held up. So
+ * the worker connects the ranks, alone uses the transport, encodes and sums, and sleeps when there is nothing
+ * to do. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static tw_status_t worker_post(tw_collnet_comm_t *comm, tw_collnet_request_t *re
 
 /* ---- ended operations ---------------------------------------------------------------------------------- */
 
-/** Bytes that an operation reads: in a gather, those of the window that are this rank's. */
+/** Bytes of an operation's src. In a gather they are only this rank's part of the window. */
 static size_t source_bytes(const tw_collnet_comm_t *comm, const tw_collnet_work_t *work)
 {
     const size_t n = work->op == TW_COLL_ALLGATHER ? in_window(work, comm->meeting.job.rank) : work->n_elems;
@@ -97,7 +97,7 @@ static tw_status_t post_all(tw_collnet_comm_t *comm)
     return status;
 }
 
-/** Test all that runs. No lock: this thread alone changes the list. */
+/** Test all running operations. Needs no lock to read the list, because only this thread changes it. */
 static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
 {
     tw_collnet_request_t *request = TAILQ_FIRST(&comm->running), *next;
@@ -112,7 +112,8 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
     return status < 0 ? status : TW_OK;
 }
 
-/** Returns 1 if there is something to do; 0: the thread may sleep, and will be woken. */
+/** Returns 1 if there is something to do. Returns 0 if the worker may sleep; is_asleep then makes other
+ *  threads wake it. */
 static int is_wanted(tw_collnet_comm_t *comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -143,7 +144,7 @@ static tw_status_t worker_move(tw_collnet_comm_t *comm)
 
 /* ---- status of the communicator ------------------------------------------------------------------------ */
 
-/** Tell those who wait what the communicator's status is. */
+/** Set the communicator's status, and wake threads that wait for a change. */
 static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
 {
     pthread_mutex_lock(&comm->lock);
@@ -152,7 +153,8 @@ static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/** End all requests with this status, and all that come later. */
+/** End all requests with this status, and wait until the communicator is closed. Requests posted meanwhile
+ *  fail with the status, too. */
 static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 {
     tw_collnet_request_t *request;
@@ -198,7 +200,7 @@ static void worker_serve(tw_collnet_comm_t *comm)
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
 
-/* What must be the same on all ranks. */
+/* Settings that must be the same on all ranks. */
 typedef struct terms {
     int has_codec;
     tw_quant_codec_t codec;
@@ -215,7 +217,8 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
     return TW_OK;
 }
 
-/** Compare all ranks' terms: all come to the same result, and nothing that can fail comes after it. */
+/** Gather and compare the terms of all ranks. It is the last step that can fail, so that either all ranks
+ *  connect or none. */
 static tw_status_t worker_agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;

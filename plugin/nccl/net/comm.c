@@ -1,10 +1,11 @@
-/* Connections: each of NCCL's is one peer of the device's end. */
+/* Connections: each connection of NCCL is one peer of the device's p2p end (transport/p2p.h). */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* NCCL's handle contains p2p's, then the number of the dial that this process has begun with it; 0: none. */
+/* Offset in NCCL's handle, after p2p's own handle, of the number of the dial (connecting) that this process
+ * has begun with that handle; 0: none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
@@ -20,8 +21,8 @@ static const char *token_of(const tw_net_domain_t *domain)
     return token[0] != '\0' ? token : NULL;
 }
 
-/** Make a connection to a peer. On failure the peer is closed. The connection takes over the caller's use of
- *  the domain. traffic_class negative: the context's. */
+/** Make a connection of a connected peer; a failure closes the peer. The connection takes over the caller's
+ *  use of the domain. A negative traffic_class means the context's. */
 static tw_status_t net_comm_create(tw_net_domain_t *domain, tw_p2p_peer_t *peer, int traffic_class,
                                    tw_net_comm_t **out)
 {
@@ -82,7 +83,8 @@ err_domain:
     return status;
 }
 
-/** Make a connection of an accepted peer. Using the domain cannot fail: it is in use already. */
+/** Make a connection of an accepted peer. tw_net_domain_take cannot fail here, because the listener already
+ *  uses the domain. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_domain_t *taken = NULL;
@@ -119,8 +121,8 @@ void tw_net_listener_close(tw_net_listener_t *listener)
 
 /* ---- the sender's side --------------------------------------------------------------------------------- */
 
-/** Take the dial that began with this handle out of the list. A number that somebody else has written into
- *  the handle has no effect. */
+/** Take the dial that began with this handle out of the list. Compares the whole handle, so that a number
+ *  which another process wrote into it finds nothing. */
 static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle)
 {
     tw_net_dial_t **at, *dial;
@@ -197,7 +199,7 @@ tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int
         put_dial_back(context, dial);
         return TW_IN_PROGRESS;
     }
-    if (status == TW_OK) { /* the connection takes over the dial's use of the domain */
+    if (status == TW_OK) { /* takes over the dial's use of the domain */
         status = net_comm_create(dial->domain, peer, traffic_class, out);
     }
     if (status != TW_OK) {

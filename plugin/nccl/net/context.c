@@ -1,7 +1,7 @@
-/* Contexts, the devices of this process, and an end of p2p for each device in use.
+/* Contexts, the devices of this process, and a p2p end for each device in use.
  *
- * The process has state of its own here only because NCCL's functions devices and properties get no context,
- * and before v11 no function does. */
+ * Some state is global, because NCCL passes no context to `devices` and `properties`, and before v11 to no
+ * function. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "plugin/plugin.h"
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
-static tw_net_devices_t process_devices; /* n is 0 until they are found; then they do not change */
+static tw_net_devices_t process_devices; /* n is 0 until the devices are found; never changes afterwards */
 static double process_latency_us;
-static pid_t process_id;                  /* the process that made the first context; 0: none did */
-static int n_open_ends;                   /* p2p's ends of all contexts that are open; atomic */
-static tw_net_context_t *process_context; /* for NCCL's versions without contexts */
+static pid_t process_id;                  /* the process that last made a context; 0: none did */
+static int n_open_ends;                   /* number of open p2p ends in all contexts; atomic */
+static tw_net_context_t *process_context; /* the one context for versions of NCCL without contexts */
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
@@ -88,8 +88,8 @@ static void context_free(tw_net_context_t *context)
     free(context);
 }
 
-/** Check for a fork. A forked process has none of its parent's threads, so what was open before does not work
- *  in it: it must begin as a program of its own. If nothing was open, it begins as its parent did. */
+/** Check for a fork. A forked process lacks its parent's threads, so p2p ends that were open at the fork do
+ *  not work: it must exec a program first. If none was open, it may use the net. */
 static tw_status_t check_process(void)
 {
     TW_FAIL_IF(process_id != 0 && process_id != getpid() &&
@@ -151,7 +151,7 @@ tw_status_t tw_net_context_shared(tw_net_context_t **out)
     return status;
 }
 
-/** Give a context back; the last user's frees it. */
+/** Release a context. The last release frees it. */
 static void context_put(tw_net_context_t *context)
 {
     pthread_mutex_lock(&context->lock);
@@ -162,7 +162,7 @@ static void context_put(tw_net_context_t *context)
     }
 }
 
-/** Drop the connections that NCCL has given up while they were being made. */
+/** Drop the dials that NCCL has begun and never finished. */
 static void give_dials_up(tw_net_context_t *context)
 {
     tw_net_dial_t *dial;
@@ -223,7 +223,7 @@ static tw_status_t open_end(tw_net_domain_t *domain)
     return status;
 }
 
-/** Take the domain's end out of it; its next user makes another one. */
+/** Take the p2p end out of the domain. The domain's next user opens another one. */
 static tw_p2p_t *detach_end(tw_net_domain_t *domain)
 {
     tw_p2p_t *p2p = domain->p2p;
@@ -232,7 +232,7 @@ static tw_p2p_t *detach_end(tw_net_domain_t *domain)
     return p2p;
 }
 
-/** Close an end. What was sent goes out first, which may take as long as the timeout (blocks). */
+/** Close a p2p end. Blocks until all posted bytes are sent, for TW_PEER_TIMEOUT at most. Accepts NULL. */
 static void close_end(tw_p2p_t *p2p)
 {
     if (p2p) {
@@ -271,7 +271,7 @@ void tw_net_domain_put(tw_net_domain_t *domain)
         unused = detach_end(domain);
     }
     pthread_mutex_unlock(&domain->use_lock);
-    /* The lock is released, so that a new communicator does not wait for this one's peers. */
+    /* Closing blocks, so it happens without the lock: a new communicator must not wait for it. */
     close_end(unused);
     context_put(context);
 }

@@ -1,4 +1,4 @@
-/* What the system knows of a network device; interfaces.c chooses which of them NCCL is offered. */
+/* Reads a network device's properties from the system. interfaces.c chooses the devices for NCCL. */
 #include "plugin/nccl/net/net.h"
 
 #include <ctype.h>
@@ -11,12 +11,12 @@
 #include "plugin/nccl/net/interfaces.h"
 #include "transport/devices.h"
 
-/* speed of a device that says none, in Mb/s: NCCL's own sockets assume the same */
+/* Speed in Mb/s of a device that reports none. NCCL's own socket net assumes the same. */
 #define UNKNOWN_SPEED_MBPS 10000
 
 /* ---- what the system knows ----------------------------------------------------------------------------- */
 
-/** Read the first line of /sys/class/net/NAME/WHAT; 0 if there is none. */
+/** Read the first line of /sys/class/net/<name>/<what>. Returns 0 if there is none. */
 static int sys_read_line(const char *name, const char *what, char *line, size_t bytes)
 {
     char path[TW_NET_PATH_BYTES];
@@ -31,7 +31,7 @@ static int speed_of(const char *name)
     return speed > 0 && speed <= INT_MAX ? (int)speed : 0;
 }
 
-/** The hardware address as a number; the device's place in the list if it has none. */
+/** Returns the device's hardware address as a number, or its place in the list if it has none. */
 static uint64_t guid_of(const char *name, int place)
 {
     char line[64];
@@ -46,7 +46,7 @@ static uint64_t guid_of(const char *name, int place)
     return guid != 0 ? guid : (uint64_t)place + 1;
 }
 
-/** "0000:00:03.0" */
+/** Returns 1 if the text has the form "0000:00:03.0". */
 static int is_pci_address(const char *text, size_t length)
 {
     static const char form[] = "hhhh:hh:hh.h";
@@ -103,7 +103,8 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
-/** Whether all that goes to this device's subnet would leave by another device, which is offered already. */
+/** Returns 1 (logged) if all packets to this device's subnet would leave by another device that is already in
+ *  the list. */
 static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
 {
     char twin[TW_DEVICES_NAME_BYTES];
@@ -118,7 +119,7 @@ static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *de
     return 0;
 }
 
-/** Merge all devices into one: it is reached at the first one's address, and is as fast as all together. */
+/** Merge all devices into one. It has the first device's address, and the sum of their speeds. */
 static void merge(tw_net_devices_t *devices)
 {
     tw_net_device_t *first = &devices->device[0];

@@ -12,7 +12,8 @@
 
 #define NAMES_BYTES 512
 
-/** AF_INET, AF_INET6, or AF_UNSPEC. Another value of NCCL_SOCKET_FAMILY means nothing to NCCL either. */
+/** Returns the address family that NCCL_SOCKET_FAMILY names, AF_INET or AF_INET6, otherwise AF_UNSPEC. Like
+ *  NCCL, ignores other values. */
 static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
@@ -22,7 +23,7 @@ static int wanted_family(void)
     return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/** Returns 1, and the entry's address, if its interface is up and the address is of the family. */
+/** Returns 1 and writes the entry's address if its interface is up and the address is of the family. */
 static int usable_address(const struct ifaddrs *entry, int family, uint8_t address[16])
 {
     return entry->ifa_addr && (entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING) &&
@@ -30,8 +31,8 @@ static int usable_address(const struct ifaddrs *entry, int family, uint8_t addre
            tw_devices_address(entry->ifa_addr, address);
 }
 
-/** From how far an address can be reached. Only others on the same link know a link-local one (169.254/16;
- *  fe80::/10, which every device has that is up), and only this host the loopback's. */
+/** From where an address can be reached, best first: from other networks; from the same link (169.254/16);
+ *  from the same link, by fe80::/10, which every device that is up gives itself; only from this host. */
 typedef enum reach { ANYWHERE, LINK, LINK_BY_ITSELF, HOST } reach_t;
 
 static int is_v4(const uint8_t address[16])
@@ -48,7 +49,8 @@ static reach_t reach_of(const uint8_t address[16])
     return IN6_IS_ADDR_LOOPBACK(in6) ? HOST : IN6_IS_ADDR_LINKLOCAL(in6) ? LINK_BY_ITSELF : ANYWHERE;
 }
 
-/** 1 if an interface is better reached by `address` than by `than`. */
+/** Returns 1 if `address` is a better address for an interface than `than`: it can be reached from farther
+ *  away, or from as far and is IPv4. */
 static int is_better(const uint8_t address[16], const uint8_t than[16])
 {
     reach_t own = reach_of(address), other = reach_of(than);
@@ -74,7 +76,7 @@ static tw_status_t interfaces_add(tw_net_interfaces_t *all, const tw_net_interfa
     return TW_OK;
 }
 
-/** List them in the system's order, each with the address that leads farthest; of equals, the first IPv4. */
+/** List the interfaces in the system's order, each with its best address (is_better). */
 static tw_status_t list(const struct ifaddrs *entries, tw_net_interfaces_t *all)
 {
     int family = wanted_family();
@@ -101,7 +103,8 @@ void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces)
 
 /* ---- which of them ------------------------------------------------------------------------------------- */
 
-/** 1 if an entry of a list means `name`. The entry: `length` characters at `text`, perhaps with a port. */
+/** Returns 1 if an entry of a list matches `name`: equals it if is_exact, otherwise is a prefix. The entry is
+ *  the `length` characters at `text`, where a port may follow (":4000"). */
 static int matches(const char *text, size_t length, const char *name, int is_exact)
 {
     const char *port = memchr(text, ':', length);
@@ -121,20 +124,22 @@ int tw_net_interfaces_match(const char *text, const char *name)
     return found != is_not;
 }
 
-/* Bridges and virtual pairs of containers and virtual machines, in the form of NCCL's own lists. */
+/* Prefixes of bridges and virtual pairs of containers and virtual machines, as in NCCL_SOCKET_IFNAME. */
 #define OF_CONTAINERS                                                                                      \
     "cali,cilium_,cni,docker,flannel,genev_sys_,kube,lxcbr,lxdbr,ovn-k8s-mp,podman,tunl,veth,virbr,vxlan_" \
     "sys_"
 
-/** Docker's own bridges are "br-" and 12 digits. Others are networks of hosts ("br-ex", "br-storage"). */
+/** Returns 1 for a bridge that Docker made: "br-" and 12 hex digits. Other names with "br-" are networks of
+ *  hosts ("br-ex", "br-storage"). */
 static int is_dockers(const char *name)
 {
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';
 }
 
-/** Ranks of interfaces. If nobody has chosen, all interfaces of the best rank are offered. Hosts that tell
- *  routers of an address on their loopback are reached there (ROUTED_LOOPBACK). A link's own address
- *  (LINK_ALONE) belongs to a management card, the same in every host, or to a cable between two hosts. */
+/** Ranks of interfaces, best first. If the user has not chosen, all interfaces of the best rank are offered.
+ *  ROUTED_LOOPBACK: an address on the loopback that the host announces to routers. LINK_ALONE: 169.254/16
+ *  only, as a management card has, with the same address in every host, or a cable between two hosts.
+ *  UNNUMBERED: fe80::/10 only. */
 enum { NETWORK, ROUTED_LOOPBACK, LINK_ALONE, CONTAINERS, UNNUMBERED, LOOPBACK, RANKS };
 
 static int rank_of(const tw_net_interface_t *one)

@@ -1,4 +1,4 @@
-/** Which network interfaces NCCL is offered. Private to the folder. */
+/** Chooses the network interfaces that are offered to NCCL. Private to the folder. */
 #pragma once
 
 #include <net/if.h>
@@ -17,18 +17,21 @@ typedef struct tw_net_interfaces {
     tw_net_interface_t *item; /**< [n] */
 } tw_net_interfaces_t;
 
-/** Choose among the interfaces that are up and have an address: those that `names` lists ("eth0,eth1", in
- *  that order); else, in the system's order, those that NCCL_SOCKET_IFNAME means, as NCCL reads it; else all
- *  with an address of a network, but for the loopback and those of containers and virtual machines; where
- *  there are none, a loopback with such an address, those with 169.254/16, those of containers, those with
- *  fe80::/10 alone, the loopback. Of the address family that NCCL_SOCKET_FAMILY says; else IPv4 where there
- *  is one. At least one, at most TW_NET_DEVICES_MAX. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
- *  TW_ERR_NO_MEMORY, logged; then there is nothing to clean up. */
+/** Choose interfaces among those that are up and have an address:
+ *    1. those that `names` lists ("eth0,eth1"), in that order;
+ *    2. if `names` is empty, those that NCCL_SOCKET_IFNAME matches, in the system's order;
+ *    3. if that is not set either, all of the first kind that exists here: network interfaces with a routable
+ *       address; a loopback with a routable address; interfaces with 169.254/16; interfaces of containers and
+ *       virtual machines; interfaces with fe80::/10 only; the loopback.
+ *  Addresses are of the family NCCL_SOCKET_FAMILY; if it is not set, IPv4 is preferred. On success there are
+ *  1 to TW_NET_DEVICES_MAX interfaces. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged;
+ *  then there is nothing to clean up. */
 tw_status_t tw_net_interfaces_choose(const char *names, tw_net_interfaces_t *out);
 void tw_net_interfaces_cleanup(tw_net_interfaces_t *interfaces);
 
-/** Whether NCCL_SOCKET_IFNAME with this text means an interface: "eth,ib" those that begin so, "=eth0" that
- *  one, "^docker" and "^=eth1" all others; a port may follow a name ("eth0:4000") and is ignored. */
+/** Returns 1 if NCCL_SOCKET_IFNAME with this text matches an interface: "eth,ib" matches names with these
+ *  prefixes, "=eth0" that name alone, "^docker" and "^=eth1" all other names. A port after a name
+ *  ("eth0:4000") is ignored. */
 int tw_net_interfaces_match(const char *text, const char *name);
 
 TW_C_END

@@ -1,18 +1,18 @@
-/** The net: NCCL's messages between nodes, over transport/p2p.h. Read in this order:
- *    net.h        the calls from which NCCL's versions are built
+/** The net plugin: it moves NCCL's messages between nodes, over transport/p2p.h. Read in this order:
+ *    net.h        the calls from which each version's interface is built
  *    options.c    variables
- *    interfaces.h which of this machine's network devices are offered
- *    device.c     what the system knows of them
- *    state.h      what the next four share
+ *    interfaces.h which of this machine's network interfaces are offered to NCCL
+ *    device.c     their properties
+ *    state.h      structs that the next four share
  *    ticker.c     progress when NCCL does not call
- *    context.c    an end of p2p for each device in use
+ *    context.c    a p2p end for each device in use
  *    comm.c       listen, connect, accept, close
  *    request.c    send, receive, test
  *    versions.c   NCCL's interface, v7 to v12
  *
- *  Any thread may call anything; calls on one device of one context wait for each other. Nothing else blocks,
- *  except closing the last connection on a device: it waits until what was sent has left, for TW_PEER_TIMEOUT
- *  at most. All errors are logged. */
+ *  Any thread may call any function; calls on one device of one context wait for each other. Only closing the
+ *  last connection on a device blocks: it waits until all posted bytes are sent, for TW_PEER_TIMEOUT at most.
+ *  All errors are logged. */
 #pragma once
 
 #include "core/core.h"
@@ -23,18 +23,18 @@ TW_C_BEGIN
 typedef struct tw_net_options {
     char *devices, *token;
     int merge, encrypt;
-    int is_nccls; /**< encrypt and token come from ncclSetEncryption, not from the variables */
+    int is_nccls; /**< 1: encrypt and token come from ncclSetEncryption, not from the variables */
     int64_t streams;
     size_t chunk_bytes, eager_bytes;
     double timeout_sec, spin_sec;
-    double gbps, alpha_us; /**< 0: not given */
+    double gbps, alpha_us; /**< speed in Gb/s and time of a small message; 0: the user has not set it */
 } tw_net_options_t;
 
-/** Read the variables, and take the secret below; the caller cleans up with tw_net_config_table.
- *  TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
+/** Read the variables. If they do not ask for encryption, tw_net_begin's secret does. The caller releases the
+ *  options with tw_config_cleanup(&tw_net_config_table, options). TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
-/** Set what holds for all of NCCL in this process: its profiler (NULL: none), and the secret with which
- *  everything made from now on is sealed (copied; NULL: as the variables say). TW_ERR_NO_MEMORY, logged. */
+/** Set two things for the whole process: the profiler (NULL: none), and the secret with which contexts made
+ *  from now on encrypt (copied; NULL: only the variables count). TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret);
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
@@ -44,11 +44,11 @@ tw_status_t tw_net_begin(tw_nccl_profiler_t profiler, const char *secret);
 #define TW_NET_PATH_BYTES 512
 
 typedef struct tw_net_device {
-    char name[TW_NET_NAME_BYTES];     /**< several are separated by commas */
+    char name[TW_NET_NAME_BYTES];     /**< a merged device has several names, with commas between */
     char pci_path[TW_NET_PATH_BYTES]; /**< "": none */
     uint64_t guid;
     int speed_mbps;
-    uint8_t address[16]; /**< where the device is reached; IPv4 mapped into IPv6 */
+    uint8_t address[16]; /**< address that peers connect to; IPv4 mapped into IPv6 */
 } tw_net_device_t;
 
 typedef struct tw_net_devices {
@@ -56,40 +56,45 @@ typedef struct tw_net_devices {
     tw_net_device_t device[TW_NET_DEVICES_MAX];
 } tw_net_devices_t;
 
-/** Find the devices that the options name, or else those that NCCL's own sockets would take: see
- *  interfaces.h. Where sockets may not be bound to devices, only the first of one subnet counts, with a
- *  warning. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged.
+/** Find the devices that the options name, or else those that NCCL's own socket net would use: see
+ *  interfaces.h. If this process may not bind sockets to devices, only the first device of each subnet is
+ *  listed, with a warning. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY, logged.
  *
- *  With TW_NET_MERGE one device takes the place of all; it is not offered beside them. NCCL's graph search
- *  (2.19 to 2.30) takes every device in the list for a link of its own, unless two have the same guid and
- *  port: with both it would plan for twice the bandwidth there is, and lay some rings over the merged device
- *  and some over those that it merges. NCCL drops those only where it has merged them itself, by makeVDevice
- *  (v9 on). That stays NULL: where it is there, NCCL merges unasked whatever it takes for ports of one card,
- *  and it takes all devices without a PCI address for such, as in many virtual machines
- *  (NCCL_NET_MERGE_LEVEL is PORT unless set). */
+ *  With TW_NET_MERGE the list has one merged device instead of the single ones, not in addition to them.
+ *  NCCL's graph search (2.19 to 2.30) takes each device in the list for a separate link, unless two have the
+ *  same guid and port. Given both it would plan for twice the real bandwidth, and put some rings on the
+ *  merged device and some on its parts. NCCL removes the parts only if it has merged them itself, by
+ *  makeVDevice (from v9). We leave that NULL: a plugin that has it lets NCCL merge, unasked, all devices that
+ *  seem to be ports of one card (NCCL_NET_MERGE_LEVEL is PORT by default). All devices without a PCI address
+ *  seem so, as in many virtual machines. */
 tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
-/** "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" -> "/sys/devices/pci0000:00/0000:00:03.0": cut what
- *  comes after the last PCI address; "" if there is none. */
+/** Cut a path in /sys after its last PCI address: "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" becomes
+ *  "/sys/devices/pci0000:00/0000:00:03.0". A path without a PCI address becomes "". */
 void tw_net_pci_path(char *path);
 
 /* ---- contexts ------------------------------------------------------------------------------------------ */
 
-/** What belongs to one communicator of NCCL's. */
+/** The net's state for one communicator of NCCL. */
 typedef struct tw_net_context tw_net_context_t;
 
 #define TW_NET_NO_CLASS (-1)
 
-/** Make a context; the first call looks for devices. traffic_class: that of all it sends, 0 to 255; negative:
- *  the system's. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Make a context. The first call in a process finds the devices. traffic_class is the one of all its
+ *  packets, 0 to 255; negative means the system's default. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
-/** Connections that are still open stay usable; the context goes with the last of them. Accepts NULL. */
+/** Release a context. Its open connections stay usable, and it is freed with the last of them. Accepts
+ *  NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
-/** The context of the versions that have none. The first call makes it; it is never freed. */
+/** Get the one context for versions of NCCL that have no contexts. The first call makes it. It is never
+ *  freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
-/** The devices of this process; NULL: no context was made yet, or there is no device. */
+/** Returns the devices of this process, or NULL before a context has found any. */
 const tw_net_devices_t *tw_net_devices_get(void);
+/** Returns device number `dev`, or NULL if there is none. */
 const tw_net_device_t *tw_net_device_get(int dev);
-/** How long a message takes, as the user says, for NCCL's search; 0: the user has not said. */
+/** Returns the time of a small message that the user has set (TW_NET_ALPHA_US), for NCCL's graph search; 0:
+ *  not set. */
 float tw_net_latency_us(void);
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -99,31 +104,33 @@ float tw_net_latency_us(void);
 typedef struct tw_net_listener tw_net_listener_t;
 typedef struct tw_net_comm tw_net_comm_t;
 
-/** Write a handle of TW_NCCL_HANDLE_BYTES. TW_ERR_INVALID (device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO,
- *  TW_ERR_NO_MEMORY. */
+/** Listen on a device, and write a handle of TW_NCCL_HANDLE_BYTES to which a peer connects. TW_ERR_INVALID
+ *  (no such device), TW_ERR_CONFIG, TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_net_listener_t **out);
-/** Connect to the listener that wrote the handle. TW_IN_PROGRESS: call again with the same handle, which
- *  keeps the state. traffic_class: that of this connection; negative: the context's. TW_ERR_FORMAT: not a
- *  handle; TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as listen. */
+/** Connect to the listener that wrote the handle. TW_IN_PROGRESS: not connected yet; call again with the same
+ *  handle, in which this call has noted its state. A negative traffic_class means the context's.
+ *  TW_ERR_FORMAT (not a handle), TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as tw_net_listen. */
 tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int traffic_class,
                            tw_net_comm_t **out);
-/** Accept a connection. TW_IN_PROGRESS: nobody is there yet. Strangers that connect are refused. */
+/** Accept a connection. TW_IN_PROGRESS: no peer has connected yet. Connections that do not prove that they
+ *  know the handle's secret are refused. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
-/** Both accept NULL. */
+/** Close and free a listener. Accepts NULL. */
 void tw_net_listener_close(tw_net_listener_t *listener);
-/** Requests that have not ended are dropped. */
+/** Close and free a connection. Its unfinished requests are dropped. Accepts NULL. */
 void tw_net_comm_close(tw_net_comm_t *comm);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 typedef struct tw_net_region tw_net_region_t;
 
-/** Register memory of the host. A GPU's is not offered (NCCL_PTR_HOST alone): what goes by TCP is copied by
- *  the processor at both ends, even where UCX knows CUDA (transport/p2p.h takes no memory of a GPU over TCP),
- *  and NCCL's own kernels stage it, overlapped. TCP needs no registration, but when NCCL is aborted it gives
- *  memory back that messages under way still use. TW_ERR_NO_MEMORY. */
+/** Register host memory. GPU memory is not offered to NCCL (ptr_support is TW_NCCL_PTR_HOST alone): for TCP
+ *  the CPU copies all bytes at both ends anyway, transport/p2p.h takes no GPU memory over TCP, and NCCL's own
+ *  kernels copy to host memory while messages are sent. TCP needs no registration. It serves
+ *  tw_net_deregister: an aborted NCCL frees memory that running messages still use. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
-/** Forget memory: nothing touches it afterwards. Messages from or to it end with TW_ERR_CANCELED. */
+/** Deregister memory, which no message touches afterwards. Messages that still use it end with
+ *  TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -134,18 +141,19 @@ typedef struct tw_net_buffer {
     void *data;
     size_t bytes;
     int tag;
-    void *phandle; /**< identifies the message to the profiler; NULL: nothing */
+    void *phandle; /**< identifies the message to the profiler; NULL: the profiler is not told */
 } tw_net_buffer_t;
 
-/** Send a message. TW_OK; TW_IN_PROGRESS: too many are under way, try later; TW_ERR_INVALID (more than
- *  TW_NCCL_MESSAGE_BYTES, or no memory given), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
+/** Post the sending of a message. TW_IN_PROGRESS: too many requests are running, try later. TW_ERR_INVALID
+ *  (more than TW_NCCL_MESSAGE_BYTES, or data is NULL), TW_ERR_PEER, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_net_request_t **out);
-/** Receive up to TW_NET_RECVS_MAX messages by one request; those with equal tags come in the order in
- *  which they were sent. TW_ERR_INVALID also for n. */
+/** Post the receiving of n messages as one request, 1 to TW_NET_RECVS_MAX. Messages with equal tags arrive in
+ *  the order in which they were sent. Errors as tw_net_send; TW_ERR_INVALID also if n is out of range. */
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out);
-/** Test a request. TW_OK: it is done, sizes[i] bytes came, or went (sizes may be NULL). TW_IN_PROGRESS:
- *  not yet. TW_ERR_PEER, TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (more came than
- *  there was room for). After TW_OK and after an error the request no longer exists. */
+/** Test a request. Returns TW_OK once all its messages are done, and sets sizes[i] to the bytes sent or
+ *  received (`sizes` may be NULL). Returns TW_IN_PROGRESS while it runs. TW_ERR_PEER, TW_ERR_CANCELED (its
+ *  memory was deregistered), TW_ERR_TRUNCATED (a message was larger than its buffer). After any result but
+ *  TW_IN_PROGRESS the request no longer exists. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* The net's variables; they have the transport's names where they mean the same. */
+/* The net's variables. Those that mean the same as a variable of the transport have its name. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>
@@ -118,7 +118,7 @@ tw_nccl_profiler_t tw_net_profiler(void)
     return nccls_profiler;
 }
 
-/** Take the secret that the job gave ncclSetEncryption, unless the variables ask for encryption already. */
+/** Encrypt with the secret that the job gave ncclSetEncryption, unless the variables ask for encryption. */
 static tw_status_t take_nccls_secret(tw_net_options_t *options)
 {
     tw_status_t status = TW_OK;

@@ -1,4 +1,4 @@
-/* Answers what NCCL asks about devices, in the form of each version. */
+/* Fills in devices' properties in the struct of each version. */
 #include "plugin/nccl/net/properties.h"
 
 #include "plugin/nccl/log.h"
@@ -13,7 +13,7 @@ tw_nccl_result_t tw_net_properties_devices(int *n)
     return TW_NCCL_SUCCESS;
 }
 
-/* The fields that all versions have, under the same names. */
+/* Initializers of the fields that all versions have under the same names. */
 #define PROPERTIES_OF(device)                                                                    \
     .name = (char *)(uintptr_t)(device)->name,                                                   \
     .pci_path = (device)->pci_path[0] != '\0' ? (char *)(uintptr_t)(device)->pci_path : NULL,    \
@@ -33,7 +33,7 @@ static const tw_net_device_t *device_for(int dev)
     return device;
 }
 
-/* Define the function of each version that has a struct of its own: it fills `props` from `device`. */
+/* Define tw_net_properties_<version>, which fills `props` from `device`. */
 #define DEFINE_PROPERTIES(version, ...)                                                           \
     tw_nccl_result_t tw_net_properties_##version(int dev, tw_nccl_net_props_##version##_t *props) \
     {                                                                                             \

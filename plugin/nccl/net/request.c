@@ -1,4 +1,4 @@
-/* Requests: one of NCCL's has one of p2p's for each of its messages. The caller holds the domain's lock. */
+/* Requests: a request of NCCL consists of one p2p request for each of its messages. */
 #include "plugin/nccl/net/state.h"
 
 #include <limits.h>
@@ -57,7 +57,8 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 
 /* ---- the profiler -------------------------------------------------------------------------------------- */
 
-/** Tell the profiler of messages that are posted. The lock is not held: a callback may do anything. */
+/** Tell the profiler that messages are posted. The caller does not hold the lock: a callback may call the
+ *  net. */
 static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
@@ -138,7 +139,8 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/** Test the messages one after another: one that is done no longer exists, so it is not tested again. */
+/** Test the messages in order, from n_done on. A p2p request that is done no longer exists, so it must not be
+ *  tested again. */
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;

@@ -1,15 +1,15 @@
-/* A thread for each device in use: it makes progress when NCCL no longer asks for any. */
+/* The ticker, a thread for each domain in use: it makes progress when NCCL does not. */
 #include <string.h>
 #include <time.h>
 
 #include "plugin/nccl/net/state.h"
 
-/* Progress is made soon if something is left to do, then less and less often. */
+/* Sleeps between turns: SOON_NS while there is something to do, then doubling up to LATER_NS. */
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** Sleep. If somebody woke the ticker, *sleep_ns becomes short, and nobody wakes it again before its next
- *  turn. Returns 0 once the ticker is to end. */
+/** Sleep for *sleep_ns, or until the ticker is woken: then *sleep_ns becomes SOON_NS. Returns 0 if the ticker
+ *  must end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
@@ -29,7 +29,8 @@ static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
     return !ends;
 }
 
-/** Make progress, unless NCCL's threads do: they hold the lock, or test requests. Returns the next sleep. */
+/** Make progress, unless NCCL's threads do: one holds the lock, or has tested requests since the last turn.
+ *  Returns the length of the next sleep. */
 static long ticker_turn(tw_net_domain_t *domain, long sleep_ns)
 {
     if (pthread_mutex_trylock(&domain->lock) != 0) {
@@ -67,7 +68,8 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/** Waking costs a system call and a turn on a processor, so a thread is woken once, if it sleeps for long. */
+/** Wakes the ticker only once, and only from a long sleep: waking costs a system call and a context
+ *  switch. */
 void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
     if (domain->is_idle) {

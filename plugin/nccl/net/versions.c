@@ -1,11 +1,11 @@
-/* NCCL's interface to the net, v7 to v12: one core, a thin layer for each. An argument that a version lacks
- * is not needed, or the process's own context has it. */
+/* The tables of functions for NCCL, v7 to v12: thin layers over net.h. Versions without contexts use the
+ * shared context (tw_net_context_shared). */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"
 #include "plugin/nccl/net/properties.h"
 
-/** NCCL's convention: "not yet" is success with NULL. */
+/** Convert a status and its object to NCCL's convention, where "not yet" is success with *out NULL. */
 static tw_nccl_result_t result_or_null(tw_status_t status, void **out, void *made)
 {
     *out = status == TW_OK ? made : NULL;
@@ -69,7 +69,7 @@ static tw_nccl_result_t listen_v7(int dev, void *handle, void **listen_comm)
     return status == TW_OK ? listen_v11(context, dev, handle, listen_comm) : tw_nccl_result(status);
 }
 
-/** Connect. Device handles stay as they are, since the GPU drives no connection. */
+/** Connect. Leaves *device_handle unchanged, because the GPU drives no connection. */
 static tw_nccl_result_t connect_v11(void *context, int dev, void *handle, void **send_comm,
                                     void **device_handle)
 {
@@ -164,7 +164,7 @@ static tw_nccl_result_t isend_v7(void *send_comm, void *data, int bytes, int tag
     return isend_v9(send_comm, data, (size_t)bytes, tag, mhandle, request);
 }
 
-/** *request may hold a hint that NCCL does not need to know when it is done; NCCL is told anyway. */
+/** Receive. NCCL may pass a hint in *request that it does not need the completion. The hint is ignored. */
 static tw_nccl_result_t irecv_v10(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
                                   void **mhandles, void **phandles, void **request)
 {
@@ -196,7 +196,7 @@ static tw_nccl_result_t irecv_v7(void *recv_comm, int n, void **data, int *sizes
     return irecv_v9(recv_comm, n, data, wide, tags, mhandles, request);
 }
 
-/** There is nothing to flush: what has arrived is in the host's memory. */
+/** Nothing needs a flush: received data are in host memory. */
 static tw_nccl_result_t iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
                                void **request)
 {

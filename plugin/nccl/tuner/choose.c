@@ -41,7 +41,7 @@ int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, in
     return best >= 0;
 }
 
-/** 1 if the algorithm needs a collnet plugin between nodes. */
+/** Returns 1 if the algorithm needs a collnet plugin between nodes. */
 static int needs_collnet(int algo)
 {
     return algo == TW_NCCL_COLLNET_DIRECT || algo == TW_NCCL_COLLNET_CHAIN || algo == TW_NCCL_NVLS;
@@ -66,7 +66,7 @@ static void forbid_collnet(float *table, int n_algos, int n_protos)
     }
 }
 
-/* A line under construction; text that does not fit is cut. */
+/* A log line that is built in parts. Text that does not fit is cut. */
 typedef struct line {
     char text[LINE_BYTES];
     size_t length;

@@ -1,4 +1,5 @@
-/* Reads TW_TUNER_FILE: every value has a path, and every path is a row of one table. */
+/* Reads TW_TUNER_FILE by a table: each row has the path of a value in the JSON ("inter.gbps"), and the member
+ * of tw_tuner_constants_t to which it belongs. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include <errno.h>
@@ -67,7 +68,7 @@ static const file_key_t *find_key(const char *path)
     return NULL;
 }
 
-/** Returns 1 if a longer key begins with `path`. */
+/** Returns 1 if `path` is an object of the file: some key begins with it and a dot. */
 static int is_section(const char *path)
 {
     size_t length = strlen(path);
@@ -122,7 +123,7 @@ static tw_status_t read_member(const char *file, const char *path, json_t *json,
     return read_object(file, path, json, constants);
 }
 
-/** Read an object. It goes no deeper than the longest path: only sections are entered. */
+/** Read an object, and objects in it (recursion). Only known sections are entered, which limits the depth. */
 static tw_status_t read_object(const char *file, const char *prefix, json_t *object,
                                tw_tuner_constants_t *constants)
 {

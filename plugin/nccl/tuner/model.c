@@ -1,21 +1,21 @@
-/* Estimates an operation's time: rounds that wait for one another, and bytes through the busiest node's
- * links.
+/* Estimates an operation's time as the sum of two parts: the latency of its consecutive rounds, and the time
+ * of its bytes on the links of the busiest node.
  *
- * NCCL's rings go once through all ranks, so that each node is entered and left once. Its tree is two binary
- * trees over the nodes, each for half the data: a node is inside one and a leaf in the other, so it sends and
- * receives every byte twice; with two nodes, once. Inside a node a tree is a chain. NVLS and both kinds of
- * collnet leave the way between nodes to a collnet plugin, which over Ethernet must move as much as a ring
- * over the nodes, less what a codec of ours saves. */
+ * NCCL's rings visit all ranks of a node one after another, so a byte enters and leaves each node once. Its
+ * tree is two binary trees over the nodes, each for half the data. A node is inside one tree and a leaf of
+ * the other, so it sends and receives every byte twice, or once if there are only two nodes. Inside a node, a
+ * tree is a chain. NVLS and both kinds of collnet use a collnet plugin between nodes. Over Ethernet that must
+ * move as many bytes as a ring over the nodes, less what our codec saves. */
 #include "plugin/nccl/tuner/tuner.h"
 
 typedef struct shape {
-    double ranks, nodes, local; /* local: the largest number of ranks on a node */
+    double ranks, nodes, local; /* numbers of ranks, of nodes, and of ranks on the fullest node */
     double collnet_bytes;       /* as in tw_tuner_constants_t */
 } shape_t;
 
 typedef struct volume {
     double inter_rounds, node_rounds;
-    double inter_bytes, node_bytes; /* bytes on the links for each byte of the operation */
+    double inter_bytes, node_bytes; /* bytes on the links of each kind, per byte of the operation */
 } volume_t;
 
 static double rounds_of_tree(double n)
@@ -70,7 +70,7 @@ static volume_t pat(const shape_t *shape)
                       .node_bytes = bytes};
 }
 
-/** Fill in the volume; 0: the algorithm cannot do the function. */
+/** Fill in the volume. Returns 0 if NCCL does not have this algorithm for the function. */
 static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
 {
     int is_all_reduce = func == TW_NCCL_ALL_REDUCE, reduces_or_gathers = is_all_reduce || is_half(func);
@@ -99,7 +99,7 @@ static int volume_of(int func, int algo, const shape_t *shape, volume_t *volume)
     }
 }
 
-/** Microseconds for each byte. */
+/** Returns the microseconds for one byte. */
 static double beta_us(const tw_tuner_tier_t *tier)
 {
     return 8 / (tier->gbps * 1e3);

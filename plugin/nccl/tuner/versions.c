@@ -1,5 +1,5 @@
-/* NCCL's interface to the tuner, v2 to v7: one core, a thin layer for each. A question never fails, as NCCL
- * would then end the operation. */
+/* The tables of functions for NCCL, v2 to v7: thin layers over tuner.h. get_coll_info never fails, because
+ * NCCL would then fail the operation. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"
@@ -58,8 +58,8 @@ static tw_nccl_result_t ask_v4(void *context, int func, size_t bytes, int n_ops,
     return ask_v3(context, func, bytes, n_ops, table, n_algos, n_protos, n_channels);
 }
 
-/** Whether the user has chosen. v2 does not say what is allowed: without a choice, rings and trees with LL
- *  and Simple always are. */
+/** Returns 1 if the user restricts NCCL's choice. In v2 NCCL does not tell the tuner which algorithms are
+ *  allowed. Rings and trees with LL and SIMPLE always are, if the user restricts nothing. */
 static int users_choice(void)
 {
     return getenv("NCCL_ALGO") || getenv("NCCL_PROTO");
@@ -108,7 +108,7 @@ const tw_nccl_tuner_v2_t ncclTunerPlugin_v2 = UP_TO_V4(ask_v2);
 const tw_nccl_tuner_v3_t ncclTunerPlugin_v3 = UP_TO_V4(ask_v3);
 const tw_nccl_tuner_v4_t ncclTunerPlugin_v4 = UP_TO_V4(ask_v4);
 
-/* NCCL's own chunks are right for rings and trees over any network: from v6 on get_chunk_bytes is NULL. */
+/* From v6 on get_chunk_bytes is NULL: NCCL's own chunks are right for rings and trees over any network. */
 #define FROM_V5 .name = NAME, .init = tuner_create_v5, .get_coll_info = ask_v4, .finalize = tuner_destroy
 
 const tw_nccl_tuner_v5_t ncclTunerPlugin_v5 = {FROM_V5};
