@@ -112,7 +112,7 @@ typedef struct tw_nccl_net_props_v12 {
 
 /* ---- functions that are the same in all versions ------------------------------------------------------- */
 
-/** No function may block. connect and accept set *send_comm or *recv_comm to NULL until the peer has done its
+/** connect and accept must not block. They set *send_comm or *recv_comm to NULL until the peer has done its
  *  part, and NCCL calls again. isend and irecv set *request to NULL if they cannot take the request now.
  *  iflush sets it to NULL if there is nothing to wait for. `sizes` of test may be NULL. */
 typedef tw_nccl_result_t (*tw_nccl_net_devices_t)(int *n);
