@@ -9,7 +9,7 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-/** Return a format's width, negative if it aligns left, as printf's `*` takes it. */
+/** Return the width in a format such as "%-12s", for printf's `*`; negative if it aligns left. */
 static int width_of(const char *format)
 {
     return atoi(format + 1);

@@ -33,7 +33,7 @@ static int same_address(const struct sockaddr_storage *a, const struct sockaddr_
                   sizeof(struct in6_addr)) == 0;
 }
 
-/** Return 1 if fd is a connection over IP to another address than its own. */
+/** Return 1 if fd is a connection over IP whose two ends have different addresses. */
 static int is_connection(int fd)
 {
     struct sockaddr_storage own, peer;
@@ -69,7 +69,7 @@ const char *tw_congestion_of_routes(const char *device, char *list, size_t list_
 {
     char command[128], line[512];
     list[0] = '\0';
-    if (strpbrk(device, "'\\")) { /* Linux allows it */
+    if (strpbrk(device, "'\\")) { /* Linux allows these in names; a shell's quotes below do not */
         return list;
     }
     snprintf(command, sizeof(command),

@@ -1,4 +1,4 @@
-/** Reads which congestion control is in effect, from the kernel: of open connections, and of routes. */
+/** Reads from the kernel which TCP congestion control open connections and routes use. */
 #pragma once
 
 #include <stddef.h>
@@ -7,15 +7,16 @@
 
 TW_C_BEGIN
 
-/** List the congestion control of this process's open TCP connections to other addresses than its own, each
- *  name once, as "cubic" or "bbr,cubic"; "" if there are none. Returns `list`, cut to list_bytes. */
+/** List the names of the congestion control of this process's open TCP connections, each once, like "cubic"
+ *  or "bbr,cubic"; "" if there are no connections. Connections whose two ends have one address do not count.
+ *  Returns `list`, cut to list_bytes. */
 const char *tw_congestion_in_use(char *list, size_t list_bytes);
 
-/** List the congestion control that IPv4 routes by this interface set themselves, each name once; "": they
- *  set none, and connections have the system's. */
+/** List the names of the congestion control that IPv4 routes of this interface set, each once. "" means that
+ *  they set none, so that connections use the system's. Returns `list`. */
 const char *tw_congestion_of_routes(const char *device, char *list, size_t list_bytes);
 
-/** Add `name` to a list as above unless it is there. */
+/** Append `name` to a list such as "cubic,bbr", unless the list has it. */
 void tw_congestion_add(const char *name, char *list, size_t list_bytes);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* The doctor's command line. */
+/* The program of the doctor: its command line. */
 #include "doctor/doctor.h"
 #include "flags/flags.h"
 

@@ -8,7 +8,7 @@
 
 #define LINE_BYTES 256
 
-/** The server ends by itself if no client reaches it. */
+/** `timeout` ends the server if no client reaches it. */
 FILE *bench_iperf_serve(void)
 {
     FILE *server = popen("exec timeout 20 iperf3 -s -1 --forceflush 2>/dev/null", "re");

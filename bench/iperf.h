@@ -7,11 +7,13 @@
 
 TW_C_BEGIN
 
-/** On node 1: start a server for one client; it listens when this returns. NULL: iperf3 is not there. */
+/** On node 1: start a server for one client, and wait until it listens, or has ended because iperf3 is
+ *  missing. Returns NULL if no process can be started. */
 FILE *bench_iperf_serve(void);
-/** Wait until the server has ended, which it does after its client. Accepts NULL. */
+/** Wait until the server has ended; it ends after its client. Accepts NULL. */
 void bench_iperf_end(FILE *server);
-/** On node 0: bits per second that node 1 received in two seconds; 0: not measured. */
+/** On node 0: run the client for two seconds. Returns the bits per second that node 1 received; 0 if iperf3
+ *  is missing or fails. */
 double bench_iperf_run(void);
 
 TW_C_END

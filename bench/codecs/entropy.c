@@ -1,5 +1,6 @@
-/* The least bits that tensors could take: the empirical entropy given what a decoder knows already. It counts
- * no tables, so it is too low for few elements. */
+/* A lower limit of the bits that tensors need: their empirical entropy, conditioned on the values that the
+ * decoder already has. The bits of a code's tables are not counted, so the limit is too low for few
+ * elements. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,7 +12,8 @@ static int compare_keys(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/** Return the sum of count * log2(count) over runs of keys that are equal but for their low bits. */
+/** Return the sum of count * log2(count) over runs of sorted keys that are equal apart from their low
+ *  bits. */
 static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
 {
     double sum = 0, count = 0;
@@ -25,28 +27,30 @@ static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
     return sum;
 }
 
-/** Return the bits of all symbols, keys' lower halves, under contexts, their upper halves. Sorts the keys. */
+/** Return the entropy in bits of all symbols given their contexts. A key's lower 16 bits are a symbol, its
+ *  upper 16 bits the context. Sorts the keys. */
 static double entropy_of(uint32_t *keys, size_t n)
 {
     qsort(keys, n, sizeof(*keys), compare_keys);
     return sum_of_runs(keys, n, 16) - sum_of_runs(keys, n, 0);
 }
 
-/** Return the upper 16 bits of an element: sign, exponent, first bits of the mantissa. */
+/** Return the upper 16 bits of an element: sign, exponent and first bits of the mantissa. */
 static uint32_t codecs_head_of(const cb_tensor_t *tensor, size_t i)
 {
     return tensor->type == TW_TYPE_FP32 ? ((const uint32_t *)tensor->values)[i] >> 16
                                         : ((const uint16_t *)tensor->values)[i];
 }
 
-/** Return an element's exponent and first bits of its mantissa: quarters of an octave. */
+/** Return an element's magnitude as a logarithm in units of a quarter of an octave: its exponent and the
+ *  first two bits of its mantissa. */
 static double magnitude(const cb_tensor_t *tensor, size_t i)
 {
     return (codecs_head_of(tensor, i) & 0x7fff) >> 5;
 }
 
-/** Make keys of exponents and first bits of mantissas, less the scale of row and column. Returns 0 if there
- *  is no memory. */
+/** Make the keys of a tensor for the lossless codec: sign, exponent and first bit of the mantissa, minus the
+ *  exponent that the scales of row and column predict. Returns 0 if there is no memory. */
 static int make_keys(const cb_tensor_t *tensor, size_t number, uint32_t *keys)
 {
     size_t columns = tensor->row_elems ? tensor->row_elems : tensor->n_elems,
@@ -70,7 +74,7 @@ static int make_keys(const cb_tensor_t *tensor, size_t number, uint32_t *keys)
     return 1;
 }
 
-/** Return how many bits of an element are not in its key. */
+/** Return the number of bits of an element that are not in its key. */
 static double rest_bits(tw_type_t type)
 {
     return type == TW_TYPE_FP16 ? NAN : 8.0 * (double)tw_type_bytes(type) - 9;
@@ -88,14 +92,14 @@ static double lossless_bits(const cb_set_t *set, uint32_t *keys)
     return bits + entropy_of(keys, at);
 }
 
-/** Return the change in units in the last place. */
+/** Return the change of a bf16 value in units in the last place. */
 static int16_t change(uint16_t from, uint16_t to)
 {
     uint16_t a = from & 0x8000 ? from ^ 0x7fff : from, b = to & 0x8000 ? to ^ 0x7fff : to;
     return (int16_t)(b - a);
 }
 
-/** Return a change's sign, and its size to three binary digits. */
+/** Return a code of a change's sign and of its size, rounded to three binary digits. */
 static uint32_t coarse(int16_t x)
 {
     uint32_t size = (uint32_t)(x < 0 ? -x : x), shift = 0;

@@ -1,4 +1,4 @@
-/* The codecs on a GPU: buffers, graphs, times. */
+/* Measures the operations of block codecs on a GPU. */
 #include "bench/codecs/rig.h"
 
 #ifndef TW_HAVE_CUDA
@@ -13,7 +13,7 @@ tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result)
 
 #include <cuda_runtime_api.h>
 
-/* Size of all sets of buffers together: several times any GPU's cache. */
+/* Bytes of all sets of buffers together: several times any GPU's cache. */
 #define ARENA_BYTES ((size_t)768 << 20)
 #define MAX_SETS 256
 #define MIN_SAMPLES 5
@@ -58,7 +58,7 @@ static tw_status_t gpu_capture(gpu_t *gpu, tw_status_t (*run)(gpu_t *, size_t), 
     return status;
 }
 
-/** Measure the seconds of one operation, in a replay of the graph of all sets. */
+/** Measure the seconds of one operation, as the mean over one replay of a graph that runs it on all sets. */
 static tw_status_t gpu_replay(gpu_t *gpu, cudaGraphExec_t exec, double *sec)
 {
     float ms = 0;
@@ -95,7 +95,7 @@ static tw_status_t gpu_time(gpu_t *gpu, tw_status_t (*run)(gpu_t *, size_t), dou
 
 /* ---- a case -------------------------------------------------------------------------------------------- */
 
-/** Copy, and wait for it: the encoders' streams do not wait for copies. */
+/** Copy to the GPU and wait until it is done, because the encoders' streams do not wait for copies. */
 static tw_status_t gpu_copy_in(void *dst, const void *src, size_t bytes)
 {
     TW_TRY(CUDA_TRY(cudaMemcpy(dst, src, bytes, cudaMemcpyHostToDevice)));
@@ -107,7 +107,7 @@ static tw_status_t gpu_set_up(gpu_t *gpu, const cb_case_t *c)
     static const cb_memory_t memory = {.mem = TW_MEM_CUDA, .copy = gpu_copy_in};
     cb_rig_t *rig = &gpu->rig;
     TW_TRY(cb_rig_init(rig, c, &memory));
-    if ((double)rig->at.bytes < rig->at.moved) { /* the copy that is timed beside it needs as much room */
+    if ((double)rig->at.bytes < rig->at.moved) { /* gpu_run_copy moves as many bytes inside a set */
         rig->at.bytes = ((size_t)rig->at.moved + 255) & ~(size_t)255;
     }
     rig->n_sets = ARENA_BYTES / rig->at.bytes;

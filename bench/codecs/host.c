@@ -12,14 +12,14 @@ static tw_status_t host_copy_in(void *dst, const void *src, size_t bytes)
     return TW_OK;
 }
 
-/** Copy as many bytes as the operation reads and writes. */
+/** Copy half of the operation's bytes, so that the copy reads and writes as many bytes as the operation. */
 static void host_copy(const cb_rig_t *rig, uint8_t *to)
 {
     memcpy(to, rig->arena, (size_t)rig->at.moved / 2);
-    __asm__ volatile("" ::: "memory"); /* each copy counts */
+    __asm__ volatile("" ::: "memory"); /* keeps the compiler from leaving a copy out */
 }
 
-/** Time the copy and the operation in turn, so that whatever else the machine does slows both. */
+/** Time the copy and the operation in turns, so that other load on the machine slows both alike. */
 static tw_status_t host_sample(cb_rig_t *rig, size_t repeats, uint8_t *to, cb_result_t *result)
 {
     double ops[MAX_SAMPLES], copies[MAX_SAMPLES], start = tw_time_sec();

@@ -9,7 +9,8 @@
 #include "bench/columns.h"
 
 #define MAX_BACKENDS 8
-/* A warm sample repeats until it has moved this much, so that the clock does not matter. */
+/* Bytes that a warm sample moves, by repeating its operation: enough that the clock's resolution does not
+ * matter. */
 #define WARM_PASS_BYTES ((size_t)2 << 20)
 #define GPU_SMALL_BYTES ((size_t)1 << 20)
 
@@ -42,10 +43,10 @@ static const bench_column_t columns[] = {
 
 static const bench_table_t table = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
 
-/* What is measured, and where lines go besides the terminal. */
+/* The command line, and the file of JSON lines. */
 typedef struct bench {
     const cb_options_t *options;
-    FILE *json; /* NULL: nowhere */
+    FILE *json; /* NULL: lines are only printed */
 } bench_t;
 
 static tw_status_t codecs_report(const bench_t *bench, const cb_row_t *row)
@@ -59,7 +60,7 @@ static tw_status_t codecs_report(const bench_t *bench, const cb_row_t *row)
     return bench_table_report(&table, &full, NULL, bench->json);
 }
 
-/** List the backends that are asked for; NULL stands for the best one. */
+/** List the names of the wanted backends; a NULL name is the best one. Returns how many there are. */
 static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec, const char **names)
 {
     names[0] = bench->options->backend;
@@ -74,7 +75,7 @@ static size_t list_backends(const bench_t *bench, const tw_quant_codec_t *codec,
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-/** Encode and decode a set, and report a line for encoding and one for decoding. */
+/** Encode and decode a set, and report two lines: one for encode, one for decode. */
 static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                             const cb_row_t *asked)
 {
@@ -91,7 +92,8 @@ static tw_status_t run_trip(const bench_t *bench, const cb_set_t *set, const tw_
     return codecs_report(bench, &row);
 }
 
-/** Run a codec on a set as one message, and, if messages say their length, as one for each --chunk. */
+/** Run a codec on a set: first with all tensors of a type in one message, then, for codecs of form
+ *  TW_QUANT_MESSAGE, with a message for each --chunk elements. */
 static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw_quant_codec_t *codec,
                              int contexts)
 {
@@ -118,7 +120,8 @@ static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw
     return TW_OK;
 }
 
-/** Return 1 if the codec takes all of the set's types, and has the old values that it needs. */
+/** Return 1 if the codec supports all types of the set, and the set has old values if the codec needs
+ *  them. */
 static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
 {
     const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
@@ -129,8 +132,8 @@ static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
     return takes;
 }
 
-/** Run every codec on the set. Codecs that need old values run with one context, and with two where still
- *  older values are known. */
+/** Run every codec on the set. Codecs that need old values run with one context, and with two if the set has
+ *  the values of two steps before. */
 static tw_status_t run_set(const bench_t *bench, const cb_set_t *set)
 {
     const cb_options_t *options = bench->options;
@@ -162,7 +165,8 @@ static tw_status_t run_source(const bench_t *bench, const cb_source_t *source)
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Measure an operation and report a line. where: "cold" or "warm" in the host's caches, or "gpu". */
+/** Measure an operation and report a line for each backend. `where` is where its data are: "cold" (not in the
+ *  host's caches), "warm" (in them), or "gpu". */
 static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec, const cb_case_t *c,
                             const char *where, size_t repeats)
 {
@@ -195,7 +199,7 @@ static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec,
     return TW_OK;
 }
 
-/** Measure every operation of every block codec and type that is asked for. */
+/** Measure every wanted operation of every wanted block codec and type. */
 static tw_status_t run_cases(const bench_t *bench, size_t bytes, const char *where, size_t repeats)
 {
     const cb_options_t *options = bench->options;

@@ -55,7 +55,8 @@ static int begins_codec(const char *text)
     return 0;
 }
 
-/** Parse a list of codecs. Commas also part a codec's options, but no option begins with a codec's name. */
+/** Parse a list of codecs. Commas separate codecs, and also the options of one codec. A part that begins with
+ *  a codec's name starts the next codec, as no option begins so. */
 static void take_codecs(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *list)
 {
     cb_options_t *options = ctx;
@@ -262,7 +263,7 @@ static void add_all_codecs(cb_options_t *options)
     add_codec(NULL, &flag_list[0], options, "int4:hadamard");
 }
 
-/** Set what a program of this name measures by default. */
+/** Set the defaults of the program with this name. */
 static void preset(const char *name, cb_options_t *options)
 {
     static const struct {

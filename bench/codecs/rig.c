@@ -52,7 +52,7 @@ static size_t rig_inputs(const cb_case_t *c)
     return rig_reduces(c->op) ? c->n_inputs : 1;
 }
 
-/** Lay out the buffers of an operation. All have `plain`, from which inputs are encoded. */
+/** Lay out the buffers of an operation. Every operation has `plain`: its inputs are encoded from it. */
 static cb_layout_t rig_layout(const cb_case_t *c)
 {
     cb_layout_t at = {0};
@@ -147,7 +147,8 @@ static tw_status_t rig_fill_set(const cb_rig_t *rig, size_t set, const float *va
     return rig_has_inputs(rig->c->op) ? rig_encode_inputs(rig, base) : TW_OK;
 }
 
-/** Make sums of uniform numbers, which are nearly normal; the generator is cheap, as these are many. */
+/** Make sums of two uniform numbers as nearly normal values. The generator is cheap, because there are
+ *  many. */
 static void rig_make_values(float *values, size_t n)
 {
     uint64_t state = 1;

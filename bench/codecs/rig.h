@@ -1,4 +1,4 @@
-/** The operations of block codecs on made-up values, in memory of the host or of a GPU. */
+/** Measures the operations of block codecs on made-up values, in memory of the host or of a GPU. */
 #pragma once
 
 #include "quant/quant.h"
@@ -18,7 +18,7 @@ typedef enum cb_op {
 } cb_op_t;
 
 const char *cb_op_name(int op);
-/** Return 1 if the operation takes the codec: reductions need one that sums. */
+/** Return 1 if the operation supports the codec: a reduction needs one whose values may be summed. */
 int cb_op_takes(int op, const tw_quant_codec_t *codec);
 
 typedef struct cb_case {
@@ -27,7 +27,7 @@ typedef struct cb_case {
     tw_quant_codec_t out;   /**< codec of reduce_encode's output */
     tw_type_t type;
     size_t n_elems, n_segments;
-    size_t n_inputs; /**< inputs of a reduction */
+    size_t n_inputs; /**< number of inputs of a reduction */
     double seconds;  /**< time to spend on measuring */
 } cb_case_t;
 
@@ -35,43 +35,44 @@ size_t cb_case_bytes(const cb_case_t *c);
 
 /** Times are medians of one operation. */
 typedef struct cb_result {
-    double moved_bytes; /**< bytes that the operation has to read and write */
+    double moved_bytes; /**< bytes that the operation must read and write */
     double op_sec;
     double copy_sec; /**< time of a copy that moves as many bytes */
 } cb_result_t;
 
-/** Measure in one thread, by its processor time, `repeats` times in a row. *backend names the backend to use,
- *  NULL for the best; after the call it names the one that was used. */
+/** Measure in one thread, by its CPU time. A sample is `repeats` operations in a row. *backend is the name of
+ *  the backend to use, NULL for the best; the call sets it to the one that was used. */
 tw_status_t cb_host_measure(const cb_case_t *c, size_t repeats, const char **backend, cb_result_t *result);
-/** Measure on the current GPU: graphs run the operation many times, on data that is not in the cache.
- *  TW_ERR_UNSUPPORTED (logged): this was built without CUDA. */
+/** Measure on the current GPU: CUDA graphs run the operation many times, on data that are not in the cache.
+ *  TW_ERR_UNSUPPORTED (logged): this build has no CUDA. */
 tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result);
 
 /* ---- private to rig.c, host.c and gpu.c ---------------------------------------------------------------- */
 
-/** Byte offsets of the buffers in a set; a buffer that the operation does not need is empty. */
+/** Byte offsets of the buffers in a set, which has `bytes` bytes. The offset of a buffer that the operation
+ *  does not need is 0. */
 typedef struct cb_layout {
     size_t plain, target, master, m, v, inputs, output, bytes;
-    /** of each segment but the last: elements; encoded bytes of inputs and of the output */
+    /** elements of each segment (the last may have fewer); encoded bytes of its input, and of its output */
     size_t segment_elems, segment_in, segment_out;
     size_t input_stride; /**< bytes from one input of a reduction to the next */
-    double moved;        /**< bytes that the operation has to read and write */
+    double moved;        /**< bytes that the operation must read and write */
 } cb_layout_t;
 
-/** A kind of memory, and how it is filled. */
+/** A kind of memory, and the function that copies to it from the host. */
 typedef struct cb_memory {
     tw_mem_t mem;
     const char *backend; /**< NULL: the best */
     tw_status_t (*copy)(void *dst, const void *src, size_t bytes);
 } cb_memory_t;
 
-/** Several sets of buffers in a row, each with all that the operation needs. */
+/** Several sets of buffers, one after another in `arena`. Each set has all buffers of the operation. */
 typedef struct cb_rig {
     const cb_case_t *c;
     const cb_memory_t *memory;
     cb_layout_t at;
     size_t n_sets;
-    uint8_t *arena; /**< [n_sets * at.bytes], zeroed, the caller's */
+    uint8_t *arena; /**< [n_sets * at.bytes], zeroed, owned by the caller */
     tw_quant_t *in, *out;
     tw_stream_t stream;
     tw_quant_segment_t *segments;
@@ -81,10 +82,10 @@ typedef struct cb_rig {
 } cb_rig_t;
 
 /** Make codec contexts and the layout. Then the caller sets n_sets, arena and stream, and calls cb_rig_fill.
- *  Errors are logged; the caller calls cb_rig_cleanup after them, too. */
+ *  Errors are logged. The caller calls cb_rig_cleanup even after an error. */
 tw_status_t cb_rig_init(cb_rig_t *rig, const cb_case_t *c, const cb_memory_t *memory);
 tw_status_t cb_rig_fill(const cb_rig_t *rig);
-/** Run the operation on one set of buffers; on a GPU: enqueue it. */
+/** Run the operation on set number `set`; on a GPU, only enqueue it. */
 tw_status_t cb_rig_run(cb_rig_t *rig, size_t set);
 void cb_rig_cleanup(cb_rig_t *rig);
 

@@ -1,4 +1,4 @@
-/* Sets of tensors. */
+/* Makes and frees sets of tensors. */
 #include <stdlib.h>
 
 #include "bench/codecs/codecs.h"

@@ -1,4 +1,4 @@
-/* Where tensors come from. */
+/* Sources of tensors: random numbers, made-up training steps, and files. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -24,7 +24,8 @@ static double random_normal(uint64_t *state)
     return radius * cos(2 * PI * random_uniform(state));
 }
 
-/** Make a tensor of normal numbers, each with a scale whose logarithm has this sigma. */
+/** Make a tensor of normal numbers. Each is multiplied by a random scale: a log-normal one with this
+ *  sigma. */
 static tw_status_t make_random(const cb_options_t *options, const char *name, double sigma, cb_set_t *set)
 {
     uint64_t state = options->seed;
@@ -55,7 +56,7 @@ static tw_status_t make_heavy_tailed(const cb_options_t *options, cb_set_t *sets
 #define BETA1 0.9f
 #define BETA2 0.95f
 
-/** Return a sum of uniform numbers: it is nearly normal, and cheap. */
+/** Return a sum of uniform numbers, which is nearly a normal number, and cheap. */
 static float random_cheap(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -64,8 +65,8 @@ static float random_cheap(uint64_t *state)
     return (sum * 0x1p-16f - 1.5f) * 2.0f;
 }
 
-/** Return the last three values of a weight that takes steps of AdamW. Its gradient is half a trend of its
- *  own, half noise. */
+/** Train one weight with AdamW, and return its last three values. Its gradient is half a constant trend, half
+ *  noise. */
 static void make_weight(float lr, uint64_t *random, float last[3])
 {
     float weight = SIGMA * random_cheap(random), trend = 0.5f * random_cheap(random), m = 0, v = 0;
@@ -83,7 +84,7 @@ static void make_weight(float lr, uint64_t *random, float last[3])
     }
 }
 
-/** Read a file of raw bf16. *n is how many values it must have; 0: any number, and *n is set to it. */
+/** Read a file of raw bf16 values. It must have *n values, unless *n is 0: then *n is set to their number. */
 static tw_status_t read_raw(const char *path, void **values, size_t *n)
 {
     FILE *file = fopen(path, "rbe");
@@ -152,7 +153,8 @@ static tw_status_t make_steps(const cb_options_t *options, cb_set_t *sets)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/** Copy the tensors of floating-point numbers, which may lie at any address in the file. */
+/** Copy the file's tensors of floating-point numbers. They are copied because they may be unaligned in the
+ *  file. */
 static tw_status_t copy_tensors(const tw_safetensors_t *file, cb_set_t *set)
 {
     for (size_t i = 0; i < tw_safetensors_count(file); i++) {

@@ -1,4 +1,4 @@
-/* Gradients and weights as training makes them. */
+/* Trains a small GPT-2, and takes its gradients and weights. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,8 @@ static tw_status_t train_backward(training_t *t, size_t step)
     return TW_OK;
 }
 
-/** Take a step of AdamW, after a warm-up, with the gradient's norm clipped to 1. */
+/** Make a step of AdamW with gradients clipped to a norm of 1. The learning rate warms up, and stays
+ *  constant. */
 static void train_update(training_t *t, size_t step)
 {
     float rate = RATE * (step < WARM_UP ? (float)(step + 1) / WARM_UP : 1);
@@ -150,7 +151,8 @@ static tw_status_t train_give(const training_t *t, const char *name, tw_type_t t
     return TW_OK;
 }
 
-/** Give what ranks would reduce in fp32 at this step: sums of their gradients in bf16. */
+/** Make sets of sums of several ranks' gradients at this step. Each rank's gradients are rounded to bf16, and
+ *  summed in fp32. */
 static tw_status_t train_give_sums(training_t *t, size_t step, cb_set_t sets[4])
 {
     static const char *const names[] = {"widened", "sum of 2", "sum of 4", "sum of 8"};

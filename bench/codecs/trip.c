@@ -13,7 +13,7 @@ typedef struct segment {
     tw_type_t type;
     const uint8_t *src, *old, *older;
     uint8_t *dst;
-    uint8_t *state, *state_before; /* state of the delta's second context; NULL: there is one context */
+    uint8_t *state, *state_before; /* [n_elems] state of the delta's second context; NULL: one context */
     size_t n_elems, row_elems, first_elem;
 } segment_t;
 
@@ -27,15 +27,15 @@ typedef struct message {
 typedef struct trip {
     const cb_set_t *set;
     tw_quant_codec_t codec;
-    tw_quant_t *blocks; /* one of these three is set: the codec's context */
+    tw_quant_t *blocks; /* the codec's context: one of these three is not NULL */
     tw_quant_messages_t *coder;
     tw_quant_delta_t *delta;
     segment_t *segments;
     message_t *messages;
     size_t n_segments, n_messages, message_bytes;
-    uint8_t *encoded, *decoded, *states; /* encoded has room for the largest message */
+    uint8_t *encoded, *decoded, *states; /* encoded is `room` bytes: the largest message fits */
     size_t room;
-    void *list; /* [n_segments] segments in the codec's own type */
+    void *list; /* [n_segments], scratch: segments in the struct that the codec takes */
     double samples[3][MAX_SAMPLES];
 } trip_t;
 
@@ -63,7 +63,7 @@ static tw_status_t trip_open(trip_t *trip, cb_row_t *row)
     }
 }
 
-/** Return how many bytes a message takes at most. Blocks begin anew in each segment. */
+/** Return the most bytes of an encoded message. Each segment begins with a new block. */
 static size_t trip_bound(const trip_t *trip, const message_t *message)
 {
     size_t bytes = 0;
@@ -73,7 +73,7 @@ static size_t trip_bound(const trip_t *trip, const message_t *message)
     return trip->blocks ? bytes : tw_quant_bound_bytes(&trip->codec, message->type, message->n_elems);
 }
 
-/** Encode or decode a message of blocks, whose segments lie one behind the other. */
+/** Encode or decode a message of a block codec. Encoded segments lie one after another. */
 static tw_status_t trip_run_blocks(trip_t *trip, const message_t *message, int encodes, size_t *bytes)
 {
     const tw_quant_args_t args = {.type = message->type, .seed = 1};
@@ -153,7 +153,8 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
     };
 }
 
-/** Make a message of tensors of one type that follow each other, or of each chunk of a tensor. */
+/** Divide the set into messages: one for each chunk of a tensor, or, if chunk_elems is 0, one for each run of
+ *  tensors of one type. */
 static void trip_make_messages(trip_t *trip, size_t chunk_elems)
 {
     size_t done = 0; /* elements placed so far, 4 bytes each whatever their type */
@@ -184,8 +185,8 @@ static size_t segment_bytes(const segment_t *segment)
     return segment->n_elems * tw_type_bytes(segment->type);
 }
 
-/** Fill the receiver's tensors: with old values if the codec needs them; else with the new values if `others`
- *  is 1, with zeros if it is 0. */
+/** Fill the receiver's tensors: with old values if the codec is the delta, otherwise with the new values if
+ *  `others` is 1, or with zeros if it is 0. */
 static void trip_begin(const trip_t *trip, int others)
 {
     for (size_t s = 0; s < trip->n_segments; s++) {
@@ -196,13 +197,13 @@ static void trip_begin(const trip_t *trip, int others)
         } else {
             memset(segment->dst, 0, segment_bytes(segment));
         }
-        __asm__ volatile("" ::: "memory"); /* each copy counts */
+        __asm__ volatile("" ::: "memory"); /* keeps the compiler from leaving a copy out */
     }
 }
 
 /* ---- samples ------------------------------------------------------------------------------------------- */
 
-/** Set the delta's state to what the previous step left. */
+/** Set the delta's state to its value after the previous step. */
 static void restore_state(const message_t *message)
 {
     for (size_t s = 0; s < message->n && message->segments[s].state; s++) {
@@ -210,7 +211,7 @@ static void restore_state(const message_t *message)
     }
 }
 
-/** Encode the previous step's change: this makes the state that it leaves. */
+/** Encode the previous step's change into state_before: that sets it to the state after that step. */
 static tw_status_t trip_make_states(trip_t *trip)
 {
     for (size_t s = 0; s < trip->n_segments && trip->states; s++) {
@@ -264,7 +265,8 @@ static void add_errors(const segment_t *segment, double *squares, double *errors
     }
 }
 
-/** Return the 2-norm of the error, divided by that of the values. *is_same: 1 if every bit came back. */
+/** Return the 2-norm of the error divided by the 2-norm of the values. *is_same becomes 1 if all decoded bits
+ *  equal the source's. */
 static double trip_error(const trip_t *trip, int *is_same)
 {
     double squares = 0, errors = 0;
@@ -304,7 +306,7 @@ static tw_status_t trip_alloc(trip_t *trip, const cb_row_t *row)
     size_t n = trip_count_segments(trip->set, row->chunk_elems);
     trip->segments = calloc(n, sizeof(*trip->segments));
     trip->messages = calloc(n, sizeof(*trip->messages));
-    trip->list = calloc(n, sizeof(tw_quant_segment_t)); /* the largest of the codecs' types */
+    trip->list = calloc(n, sizeof(tw_quant_segment_t)); /* the largest of the codecs' segment structs */
     trip->decoded = tw_buffer_alloc_zero(trip->set->n_elems * 4);
     trip->states = row->contexts == 2 ? tw_buffer_alloc_zero(2 * trip->set->n_elems) : NULL;
     int all = trip->segments && trip->messages && trip->list && trip->decoded &&

@@ -1,4 +1,4 @@
-/* Compares one shard with its reference, within the codecs' bounds, block by block. */
+/* Compares a shard with its reference, block by block, and computes the error bound of each block. */
 #include "bench/collectives/check.h"
 
 #include <math.h>
@@ -12,12 +12,12 @@
 typedef struct block {
     const tw_bench_check_params_t *params;
     size_t n;
-    double *ref;            /* [n] what the result should be */
-    double *abs;            /* [n] sum of the magnitudes of its inputs */
-    double *node;           /* [n_nodes][n] sum of the inputs of a node's ranks */
-    float *input;           /* [n] */
-    void *typed;            /* [n] */
-    double *turned, *plain; /* [n] */
+    double *ref;            /* [n] the exact result */
+    double *abs;            /* [n] sum of the magnitudes of the inputs */
+    double *node;           /* [n_nodes][n] sum of the inputs of each node's ranks */
+    float *input;           /* [n] one rank's input, or the result, in fp32 */
+    void *typed;            /* [n] one rank's input in its type */
+    double *turned, *plain; /* [n] rotated values of amax(); one rank's input in fp64 */
     int n_nodes;
 } block_t;
 
@@ -84,7 +84,7 @@ static void turn_group(double *x)
     }
 }
 
-/** Return the largest magnitude that the codec sees in a block: after its rotation, if it has one. */
+/** Return the largest magnitude in a block, after the codec's rotation if it has one. */
 static double amax(const block_t *block, const tw_quant_codec_t *codec, const double *x)
 {
     double most = 0;
@@ -98,7 +98,8 @@ static double amax(const block_t *block, const tw_quant_codec_t *codec, const do
     return most;
 }
 
-/** Return the largest error that encoding adds to a block whose values are already off by `error`. */
+/** Return the largest error that encoding adds to a block, if its values already have errors up to
+ *  `error`. */
 static double hop_error(const block_t *block, const tw_quant_codec_t *codec, const double *x, double error)
 {
     double grown = codec->hadamard ? error * sqrt(GROUP) : error;
@@ -113,7 +114,7 @@ static double unit_roundoff(tw_type_t type)
 
 /* ---- reference ----------------------------------------------------------------------------------------- */
 
-/** Return 1 if the operation sums nothing: then the reference is one rank's input. */
+/** Return 1 if the operation only moves values: then the reference is one rank's input. */
 static int is_moved(const tw_bench_check_params_t *params)
 {
     return params->op == TW_COLL_ALLGATHER || params->op == TW_COLL_ALLTOALL;
@@ -132,7 +133,7 @@ static int is_two_hop(const tw_bench_check_params_t *params)
     return params->codec && params->two_hop;
 }
 
-/** Set the reference of a gathered block; return the bound of the codec's error. */
+/** Set the reference of a block that was only moved. Return the bound of the codec's error. */
 static double coll_gather(block_t *block, size_t tensor, size_t first)
 {
     const tw_quant_codec_t *codec = block->params->codec;
@@ -144,8 +145,8 @@ static double coll_gather(block_t *block, size_t tensor, size_t first)
     return codec ? hop_error(block, codec, block->ref, 0) : 0;
 }
 
-/** Sum all inputs, over all ranks and by node; return the bound of the first hop's errors, and set node_error
- *  to those of each node. */
+/** Sum the inputs of all ranks (ref), and of each node's ranks (node). Return the bound of the errors of the
+ *  first hop, and add each node's part of it to node_error. */
 static double coll_sum_inputs(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -170,7 +171,7 @@ static double coll_sum_inputs(block_t *block, size_t tensor, size_t first, doubl
     return error;
 }
 
-/** Set the reference of a reduced block; return the bound of the codecs' errors. */
+/** Set the reference of a reduced block. Return the bound of the errors of all hops' codecs. */
 static double coll_reduce(block_t *block, size_t tensor, size_t first, double *node_error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -192,8 +193,8 @@ static double coll_reduce(block_t *block, size_t tensor, size_t first, double *n
 
 /* ---- comparison ---------------------------------------------------------------------------------------- */
 
-/** Return what rounding may add to the codec's error: sums are rounded to fp32, the result to the tensor's
- *  type; without a codec every partial sum is. */
+/** Return the error that rounding may add to the codec's error. Sums are rounded to fp32, and the result to
+ *  the tensor's type. Without a codec every partial sum is rounded to the tensor's type. */
 static double rounding(const block_t *block, size_t i, double error)
 {
     const tw_bench_check_params_t *params = block->params;
@@ -205,8 +206,8 @@ static double rounding(const block_t *block, size_t i, double error)
     return sums + (params->codec ? 2 * unit : pow(1 + unit, params->world + 1) - 1) * magnitude;
 }
 
-/** Count elements of [first, last) that are off by more than the codec allows. by_norm: the 2-norm of a
- *  rotated group counts, not each element. */
+/** Count the elements of [first, last) with an error above the bound. With by_norm, these are a rotated
+ *  group: if the 2-norm of its errors is above the bound, all its elements count. */
 static uint64_t count_outside(const block_t *block, const float *result, size_t first, size_t last,
                               double error, int by_norm)
 {

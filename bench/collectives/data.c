@@ -14,16 +14,17 @@
 #define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
-/* Version v is rotated by v times this many elements: no row length is near, so rows do not line up. */
+/* Elements by which a file's tensor is rotated from one version to the next. No usual row length is near, so
+ * rows of two versions do not line up. */
 #define ROTATION 7919u
 
-/* 2^64 over the golden ratio: its multiples are spread evenly. */
+/* 2^64 divided by the golden ratio: its multiples modulo 2^64 are spread evenly. */
 #define GOLDEN 0x9e3779b97f4a7c15u
 
-/* How tensors of one kind differ from the others. */
+/* A kind of tensor in a layer: the distribution of its values, and its shape. */
 typedef struct kind {
     float mean, sigma;
-    int rows, columns; /* multiples of the hidden size; rows 0: the tensor is a vector */
+    int rows, columns; /* in multiples of the hidden size; rows 0: a vector */
 } kind_t;
 
 /* Tensors of a GPT-2 layer, in the order in which they are stored. */
@@ -45,9 +46,9 @@ static const kind_t layer[] = {
 
 /* Where a tensor's values come from. */
 typedef struct source {
-    const kind_t *kind;                  /* NULL: values are read from a file */
-    size_t columns;                      /* length of a row of values that are made up */
-    const tw_safetensors_tensor_t *file; /* NULL: values are made up */
+    const kind_t *kind;                  /* kind of a made-up tensor; NULL: values are read from a file */
+    size_t columns;                      /* length of a made-up tensor's row */
+    const tw_safetensors_tensor_t *file; /* tensor of a file; NULL: values are made up */
 } source_t;
 
 struct tw_bench_data {
@@ -61,7 +62,7 @@ struct tw_bench_data {
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/** Return the length of a matrix's row, made up or read; 0 if the tensor is a vector. */
+/** Return the length of a tensor's row, or 0 if the tensor is a vector. */
 static size_t row_elems(const source_t *source)
 {
     const tw_safetensors_tensor_t *file = source->file;
@@ -85,7 +86,7 @@ static tw_status_t coll_add_tensor(tw_bench_data_t *data, size_t n_elems, source
     return TW_OK;
 }
 
-/** Return the hidden size h at which LAYERS_WANTED layers of 12 h^2 weights have about n_elems. */
+/** Return the hidden size h for which LAYERS_WANTED layers of 12 h^2 weights have about n_elems elements. */
 static size_t choose_hidden(size_t n_elems)
 {
     size_t hidden = (size_t)sqrt((double)n_elems / (12.0 * LAYERS_WANTED));
@@ -200,7 +201,7 @@ const char *tw_bench_data_describe(const tw_bench_data_t *data)
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** splitmix64's finalizer: a counter in, 64 well-mixed bits out. */
+/** Mix 64 bits: the finalizer of splitmix64, which makes a random number of a counter. */
 static uint64_t coll_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -208,7 +209,8 @@ static uint64_t coll_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/** Return nearly a normal variable: the sum of four uniform ones, scaled to variance 1. */
+/** Return a nearly normal number: the sum of the four uniform 16-bit numbers in `bits`, scaled to variance
+ *  1. */
 static float normal(uint64_t bits)
 {
     int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
@@ -216,8 +218,8 @@ static float normal(uint64_t bits)
     return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536);
 }
 
-/** Make values as the weights of trained models: rows of different scale (a factor of up to 4), one element
- *  in 2048 an outlier of 8 to 24 times its row's scale. */
+/** Make values like the weights of trained models. Rows differ in scale by a factor of up to 4. One element
+ *  in 2048 is an outlier: its scale is 8 to 23 times that of its row. */
 static void make_values(const tw_bench_data_t *data, size_t tensor, int version, size_t first, size_t n,
                         float *out)
 {
@@ -241,7 +243,8 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
     }
 }
 
-/** Convert elements of a file's tensor that lie together. They may be unaligned, so they are copied first. */
+/** Convert n consecutive elements of a file's tensor to fp32. They are copied first, because they may be
+ *  unaligned in the file. */
 static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
 {
     uint32_t copy[BATCH_ELEMS];

@@ -1,4 +1,4 @@
-/* Tensors in GPU memory: which rank has which GPU, the communicator there, copies of the tensors. */
+/* Tensors in GPU memory: chooses each rank's GPU, makes the communicator there, and copies tensors. */
 #include "bench/collectives/bench.h"
 
 #ifdef TW_HAVE_CUDA
@@ -94,9 +94,9 @@ void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
 
 /* ---- who has which GPU --------------------------------------------------------------------------------- */
 
-/* Where a rank runs, as the other ranks see it. */
+/* The machine and GPU of a rank, which it tells the other ranks. */
 typedef struct seat {
-    uint64_t machine; /* hash of the boot id: nodes of a cluster in a box are on one machine */
+    uint64_t machine; /* hash of the boot id, which nodes of a cluster in a box have in common */
     char bus[BUS_BYTES];
 } seat_t;
 
@@ -107,7 +107,7 @@ static uint64_t machine_id(void)
     return XXH3_64bits(id, strlen(id));
 }
 
-/** Choose this rank's GPU: the ranks of a machine take its GPUs in turn. */
+/** Choose this rank's GPU: the ranks of a machine take its GPUs one after another, and begin again. */
 static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, seat_t *own)
 {
     int device = 0, n_devices = 0;
@@ -121,8 +121,8 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
                       "cudaDeviceGetPCIBusId");
 }
 
-/** Choose all ranks' GPUs; *most is how many ranks share one at most. A rank without a GPU tells the others,
- *  so that nobody waits for it. */
+/** Choose all ranks' GPUs. *most becomes the largest number of ranks on one GPU. If a rank finds no GPU, all
+ *  ranks fail together, so that none hangs. */
 static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};
@@ -146,15 +146,15 @@ static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 
 /* ---- the wire ------------------------------------------------------------------------------------------ */
 
-/** NCCL refuses two ranks on one GPU of one host, unless they say they are on different hosts. In a cluster
- *  in a box only sockets go through the shaped links. What the user has set stays. */
+/** Set NCCL's variables, except those that the user has set. NCCL refuses two ranks on one GPU, unless they
+ *  claim to be on different hosts (NCCL_HOSTID). In a cluster in a box, only sockets use the shaped links. */
 static void prepare_nccl(const tw_bench_rank_t *rank, int is_shared)
 {
     char name[32];
     snprintf(name, sizeof(name), "rank%d", rank->rank);
     if (is_shared) {
         setenv("NCCL_HOSTID", name, 0);
-        setenv("NCCL_MAX_NCHANNELS", "2", 0); /* the kernels of all ranks must find room at once */
+        setenv("NCCL_MAX_NCHANNELS", "2", 0); /* few, as the kernels of all ranks must run at the same time */
     }
     if (rank->kind == TW_CLUSTER_NODES) {
         setenv("NCCL_NET", "Socket", 0);
@@ -220,7 +220,7 @@ tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank)
                    rank->rank);
 }
 
-/* No tw_bench_gpu_t is ever made in this build, so the functions below are never called. */
+/* This build has no CUDA and makes no tw_bench_gpu_t, so the functions below are never called. */
 
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu)
 {

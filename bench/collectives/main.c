@@ -1,10 +1,10 @@
-/* The program, compiled once for each BENCH_OP: what a rank does, and the whole table. */
+/* The program, compiled once for each BENCH_OP: runs a rank, which measures all sizes. */
 #include <stdlib.h>
 
 #include "bench/collectives/bench.h"
 #include "bench/columns.h"
 
-/* Most seconds of measured operations, over all sizes. */
+/* Limit of the seconds for measured operations of all sizes together. */
 #define BUDGET_SEC 60.0
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static void print_foot(const tw_bench_report_t *report, const tw_bench_row_t *pl
     printf("# %zu lines, %zu not ok\n", n_rows, n_faults);
 }
 
-/** Keep the plain row of the largest size in *plain. */
+/** Copy the row to *plain if it is plain's of the largest size so far. */
 static void note_plain(const tw_bench_row_t *row, tw_bench_row_t *plain, int *have)
 {
     if (row->mode == TW_QUANT_PLAIN && (!*have || row->bytes >= plain->bytes)) {
@@ -144,7 +144,7 @@ static tw_status_t run_report(tw_bench_rank_t *rank, FILE *json, size_t *n_fault
     return status;
 }
 
-/** Warn of unknown variables, on rank 0 alone: all ranks have the job's environment. */
+/** Warn of unknown variables, only on rank 0, because all ranks have the same environment. */
 static void check_environment(const tw_bench_rank_t *rank)
 {
     const tw_config_table_t *const tables[] = {&tw_log_config_table, &tw_transport_config_table,
@@ -154,7 +154,7 @@ static void check_environment(const tw_bench_rank_t *rank)
     }
 }
 
-/** Run this rank; return its exit code. Faults in the table make rank 0 fail. */
+/** Run this rank. Return its exit code, which on rank 0 is a failure if a row has a fault. */
 static int coll_run_rank(const tw_bench_options_t *options)
 {
     tw_bench_rank_t rank;

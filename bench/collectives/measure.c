@@ -1,4 +1,4 @@
-/* Measures one size in all modes, iteration by iteration in turns, so that noise hits all of them alike. */
+/* Measures one size in all modes. The modes take turns at each iteration, so that noise hits all alike. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "bench/collectives/run.h"
 
 #define MIN_ITERS 3
-#define SMALL_SEC 0.5 /* small operations are repeated for this long: their times vary most */
+#define SMALL_SEC 0.5 /* small operations are repeated up to this long: their times vary most */
 #define POISON 0xff   /* NaN in every float type */
 
 /* ---- one operation ------------------------------------------------------------------------------------- */
@@ -35,9 +35,9 @@ static void add_traffic(summary_t *summary, const snapshot_t *before, const snap
     summary->n_pauses++;
 }
 
-/** Use up the shaped links' bursts: a link that was idle is fast for a moment (tw_cluster_burst_bytes), which
- *  no real one is. Every node sends that much to the next, so the operation that follows finds the link as it
- *  is in the middle of a stream. */
+/** Use up the bursts of shaped links. A shaped link that was idle is fast for its first bytes
+ *  (tw_cluster_burst_bytes), unlike a real link. Every node sends that many bytes to the next node, so that
+ *  the operation that follows runs at the link's rate from its start. */
 static tw_status_t spend_bursts(run_t *run)
 {
     if (!run->spent) {
@@ -80,8 +80,8 @@ static tw_status_t timed_op(run_t *run, mode_run_t *m, double *sec, uint64_t *op
     return status;
 }
 
-/** Run an operation between barriers and count the traffic of all three. The interface's counters are read
- *  while nothing is sent. */
+/** Run an operation between two barriers, and count the bytes of operation and barriers. The interface's
+ *  counters are read at moments at which no rank sends. */
 static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -109,13 +109,13 @@ static tw_status_t one_iteration(run_t *run, mode_run_t *m, double *sec)
 
 /* ---- the check ----------------------------------------------------------------------------------------- */
 
-/** Return the codec that rounded the values; NULL: none did. */
+/** Return the codec that rounded the values, or NULL if none did. */
 static const tw_quant_codec_t *rounding_codec(const mode_run_t *m)
 {
     return m->plan.quantized && tw_quant_form(&m->codec) == TW_QUANT_BLOCKS ? &m->codec : NULL;
 }
 
-/** Check what an all-to-all brought from each rank: ranks on other nodes have sent it encoded. */
+/** Check the shards that an all-to-all brought from each rank. Only those from other nodes were encoded. */
 static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_params_t *params, size_t tensor)
 {
     const tw_bench_rank_t *rank = run->rank;
@@ -131,7 +131,8 @@ static tw_status_t check_received(run_t *run, mode_run_t *m, tw_bench_check_para
     return TW_OK;
 }
 
-/** Check a shard: its owner in a reduce-scatter, the rank before if all have it; so each is checked once. */
+/** Check one shard of each tensor, so that each shard is checked on one rank: on its owner in a
+ *  reduce-scatter, on the rank before its owner if all ranks have all shards. */
 static tw_status_t check_result(run_t *run, mode_run_t *m)
 {
     const tw_bench_rank_t *rank = run->rank;
@@ -159,7 +160,7 @@ static tw_status_t check_result(run_t *run, mode_run_t *m)
     return TW_OK;
 }
 
-/** Get the planned bytes, and overwrite the output, so that an old result cannot pass for a new one. */
+/** Get the planned bytes, and fill the output with NaN, so that an old result does not count as a new one. */
 static tw_status_t coll_prepare(run_t *run, mode_run_t *m)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -170,7 +171,7 @@ static tw_status_t coll_prepare(run_t *run, mode_run_t *m)
                : status;
 }
 
-/** Run the first iteration of a mode: its result is checked, its time does not count. */
+/** Run the first iteration of a mode. Its result is checked; its time is not part of the row. */
 static tw_status_t warm_up(run_t *run, mode_run_t *m)
 {
     uint64_t nonfinite = tw_coll_nonfinite_blocks(run->rank->measured);
@@ -195,7 +196,7 @@ static void show_progress(const run_t *run, const mode_run_t *m, int done)
     }
 }
 
-/** Choose how many iterations fit the budget, the same on all ranks. */
+/** Choose the number of iterations by the budget and the warm-up's time. All ranks choose the same number. */
 static tw_status_t choose_iters(run_t *run, double budget_sec)
 {
     const tw_bench_options_t *options = run->rank->options;
@@ -220,7 +221,7 @@ static tw_status_t run_iterations(run_t *run, double budget_sec)
     }
     TW_TRY(choose_iters(run, budget_sec));
     for (int it = 0; it < run->n_iters; it++) {
-        for (size_t i = 0; i < options->n_modes; i++) { /* each time another mode begins */
+        for (size_t i = 0; i < options->n_modes; i++) { /* each iteration begins with another mode */
             mode_run_t *m = &run->modes[((size_t)it + i) % options->n_modes];
             double sec = 0;
             show_progress(run, m, it + 1);

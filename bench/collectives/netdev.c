@@ -1,4 +1,4 @@
-/* Reads an interface's counters, and judges whether they fit what was sent. */
+/* Reads an interface's counters, and compares them with the bytes that the library counted. */
 #include "bench/collectives/netdev.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define MESSAGE_BYTES 300
 #define PAUSE_BYTES 2048
 
-/** Add a counter of the device whose name is the first `n` characters of `device`. */
+/** Add a counter of a device to *sum. The device's name is the first `n` characters of `device`. */
 static tw_status_t add_counter(const char *device, size_t n, const char *counter, uint64_t *sum)
 {
     char path[128], line[32];

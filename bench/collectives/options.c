@@ -37,7 +37,7 @@ static void coll_take_size(struct argp_state *state, const tw_flag_t *flag, void
     options->sizes[options->n_sizes] = bytes;
 }
 
-/** Return 1 if collectives take the codec: its messages need no old values to be decoded. */
+/** Return 1 if collectives support the codec: it must decode messages without old values. */
 static int is_mode(tw_quant_kind_t kind)
 {
     return tw_quant_row_get(kind)->form != TW_QUANT_CHANGE;
@@ -193,8 +193,8 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_BOOL, AT(no_iperf), 0, 0, NULL}},
 };
 
-/** End the program if this machine has too little memory for all ranks of a cluster in a box: found out
- *  later, it would take long. */
+/** End the program if this machine has too little memory for all ranks of a cluster in a box. A rank would
+ *  find that out only after a long time. */
 static void check_memory(struct argp_state *state, const tw_bench_options_t *options, size_t bytes)
 {
     char wanted[32], there[32];

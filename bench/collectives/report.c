@@ -1,4 +1,4 @@
-/* The table, for people and as JSON. */
+/* Prints the table for people, and writes it as JSON lines. */
 #include "bench/collectives/bench.h"
 
 #include <math.h>
@@ -10,11 +10,12 @@
 
 /* ---- columns ------------------------------------------------------------------------------------------- */
 
-/* algbw, busbw: GB/s, 10^9 bytes. utilization: of the busiest node's link, 0 to 1; NAN: not known. */
+/* A row with all columns. algbw and busbw are in GB/s of 10^9 bytes. utilization is that of the busiest
+ * node's link, 0 to 1; NAN if it is not known. */
 typedef struct {
     tw_bench_options_t asked;
     tw_bench_row_t is;
-    const char *op, *mode, *algorithm, *type; /* algorithm: is.plan.algo, "plain ..." where a mode declined */
+    const char *op, *mode, *algorithm, *type; /* algorithm begins with "plain" if a mode did not quantize */
     int nodes, ranks_per_node, ok;
     int64_t link_bps, tcp_bps;
     double algbw, busbw, utilization, model_us;
@@ -66,7 +67,7 @@ static double busbw_factor(tw_coll_op_t op, int world)
     return op == TW_COLL_ALLREDUCE ? 2 * share : share;
 }
 
-/** Return the bits per second that the busiest node sent. */
+/** Return the bits per second that the busiest node sent to other nodes. */
 static double wire_bps(const tw_bench_row_t *row)
 {
     return 8e6 * (double)row->busiest_bytes / row->us_median;
@@ -118,7 +119,7 @@ void tw_bench_report_head(const tw_bench_report_t *report)
     bench_table_head(&table);
 }
 
-/** Describe why the row is not what its mode says, or what is wrong with it. */
+/** Describe the row's fault, or why its mode declined to quantize; "" if there is neither. */
 static void coll_describe(const tw_bench_row_t *row, int declined, char *text, size_t text_bytes)
 {
     const char *why = row->fault ? row->fault : declined ? row->reason : "";

@@ -1,4 +1,4 @@
-/* A line of the table, from what each rank measured. */
+/* Makes a row of the table from all ranks' measurements. */
 #include "bench/collectives/run.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     double *us = calloc(n, sizeof(*us));
     tw_status_t status = us ? slowest_times(run, m, us) : tw_bench_no_memory(run->rank, n * sizeof(*us));
     if (status == TW_OK) {
-        row->us_median = tw_median(us, n); /* tw_median sorts us */
+        row->us_median = tw_median(us, n); /* sorts us */
         row->us_min = us[0];
         row->us_max = us[n - 1];
     }
@@ -38,7 +38,8 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     return status;
 }
 
-/** Add up what the ranks of a node counted; return 1 if its interface's counters agree. */
+/** Add the bytes that the ranks of a node counted to the row. Return 1 if the counters of the node's
+ *  interface fit them. */
 static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node, tw_bench_row_t *row)
 {
     tw_netdev_claim_t claim = {0};
@@ -68,15 +69,15 @@ static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node
     return fits;
 }
 
-/** Return 1 if all ranks get the same result. */
+/** Return 1 if the operation gives all ranks the same result. */
 static int is_gathered(tw_coll_op_t op)
 {
     return op == TW_COLL_ALLGATHER || op == TW_COLL_ALLREDUCE;
 }
 
-/** Return the largest relative RMS error that is no fault, for codecs that bound no single element; 0 for
- *  others. Dithered integers are off by 0.29 of a step, a step is about a standard deviation times 2^(step /
- *  4), and a sum that is sent on is encoded twice. */
+/** Return the largest relative RMS error that counts as right, for codecs that have no bound for an element;
+ *  0 for other codecs. Rounding with dither has an RMS error of 0.29 of a step, a step is about
+ *  2^(codec->step / 4) standard deviations, and a sum that is sent on is encoded twice. */
 static double most_error(const tw_quant_codec_t *codec)
 {
     return tw_quant_row_get(codec->kind)->unbiased ? 0.5 * exp2(codec->step / 4.0) : 0;

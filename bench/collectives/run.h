@@ -1,21 +1,21 @@
-/** Inside the measuring loop: input and modes (setup.c), iterations (measure.c), rows (rows.c). */
+/** The measurement of one size: input and modes (setup.c), iterations (measure.c), rows (rows.c). */
 #pragma once
 
 #include "bench/collectives/bench.h"
 
 TW_C_BEGIN
 
-/* What one rank found out about a mode, for all the others. */
+/* One rank's measurements of a mode, which all ranks gather. */
 typedef struct summary {
-    uint64_t op_bytes, planned_bytes; /* what an operation sends to other nodes, counted and planned */
-    uint64_t spared_bytes; /* by how much lossless messages are smaller than planned, per operation */
-    uint64_t hash;
-    /* how many iterations sent a different number of bytes, or had another result, than the first */
+    uint64_t op_bytes, planned_bytes; /* bytes that an operation sends to other nodes, counted and planned */
+    uint64_t spared_bytes; /* bytes by which an operation's lossless messages are smaller than planned */
+    uint64_t hash;         /* hash of the first iteration's result */
+    /* number of iterations whose bytes or result differ from the first iteration's */
     uint64_t n_unsteady;
     uint64_t nonfinite_blocks;
-    /* bytes, messages and quiet moments that were counted around operations with their barriers */
+    /* bytes and messages of all iterations with their barriers; number of iterations */
     uint64_t loop_bytes, loop_messages, n_pauses;
-    tw_netdev_counters_t device; /* what a node's interface counted meanwhile, noted by its first rank */
+    tw_netdev_counters_t device; /* counters of the node's interface over the same time, on its first rank */
     tw_bench_check_sums_t sums;
 } summary_t;
 
@@ -35,18 +35,18 @@ typedef struct run {
     tw_bench_data_t *data;
     tw_coll_segment_t *segments;
     size_t n_segments, src_bytes, dst_bytes;
-    size_t *recv_counts; /* [n_segments][world] of an all-to-all */
+    size_t *recv_counts; /* [n_segments][world] elements that an all-to-all receives from each rank */
     char *src, *dst;
-    size_t *next, *previous; /* [world] bytes to send and to receive when the links' bursts are spent */
-    char *spent;             /* room for those bytes, out and in */
+    size_t *next, *previous; /* [world] bytes to send to and receive from each rank in spend_bursts() */
+    char *spent;             /* buffer for these bytes: first those to send; NULL: links have no bursts */
     mode_run_t modes[TW_QUANT_KINDS];
     int n_iters;
 } run_t;
 
-/** Make buffers, input and modes for tensors of `bytes`. TW_ERR_NO_MEMORY (logged). */
+/** Make buffers, input and modes for tensors of `bytes` bytes together. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_bench_run_init(run_t *run, tw_bench_rank_t *rank, size_t bytes);
 void tw_bench_run_cleanup(run_t *run);
-/** Make a line of the table from what all ranks found out about a mode, but for its speed-up. Collective. */
+/** Make a row of the table from all ranks' summaries of a mode. Leaves the speed-up out. Collective. */
 tw_status_t tw_bench_make_row(run_t *run, mode_run_t *m, tw_bench_row_t *row);
 
 TW_C_END

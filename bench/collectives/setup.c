@@ -1,4 +1,4 @@
-/* Sets up what a size is measured with: buffers, input, and the modes' arguments. */
+/* Sets up the measurement of a size: buffers, input, and the modes' arguments. */
 #include "bench/collectives/run.h"
 
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/** Return how many elements of a tensor a rank gives or gets, where that is not the whole tensor: one shard,
- *  or in an all-to-all one from every rank. */
+/** Return the elements of a tensor in a buffer that does not hold the whole tensor: one shard, or in an
+ *  all-to-all one shard from every rank. */
 static size_t share_elems(const run_t *run, size_t tensor)
 {
     size_t world = (size_t)run->rank->world;
@@ -44,7 +44,8 @@ static size_t share_elems(const run_t *run, size_t tensor)
     return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
 }
 
-/** Lay the tensors' shares one after another: set their offsets, return the bytes of all. */
+/** Place the tensors' shares one after another in a buffer: set their byte offsets. Return the buffer's
+ *  bytes. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);
@@ -114,7 +115,7 @@ static tw_status_t run_init_buffers(run_t *run)
     return run->src && run->dst ? TW_OK : tw_bench_no_memory(run->rank, run->src_bytes + run->dst_bytes);
 }
 
-/** Allocate what spends the bursts of shaped links: a node's ranks together send 1.25 bursts. */
+/** Allocate the buffers of spend_bursts(), if links are shaped. A node's ranks together send 1.25 bursts. */
 static tw_status_t run_init_bursts(run_t *run)
 {
     tw_bench_rank_t *rank = run->rank;
@@ -136,7 +137,7 @@ static tw_status_t run_init_bursts(run_t *run)
 
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
-/** Return the algorithm asked for if this mode has one of that name, else NULL. */
+/** Return the name in --algo if this mode has an algorithm of that name, otherwise NULL. */
 static const char *choose_algo(const tw_bench_options_t *options, const tw_quant_codec_t *codec)
 {
     const tw_coll_algo_info_t *info;

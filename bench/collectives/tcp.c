@@ -1,5 +1,5 @@
-/* Measures what TCP reaches on the link, by one stream of iperf3 from node 0 to node 1, and reads the
- * congestion control in effect. */
+/* Measures the rate of one TCP stream from node 0 to node 1 with iperf3, and reads the congestion control in
+ * use. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Reports what was built, and with what. */
+/* Reports how the program was built: version, compiler, optional parts. */
 #include "bench/info/info.h"
 
 #include <ucp/api/ucp.h>

@@ -1,4 +1,4 @@
-/* Finds GPUs and NCCL at run time, through the driver's library, so that one binary runs with and without. */
+/* Reports GPUs and NCCL. Opens their libraries at run time, so that the program also runs without them. */
 #include "bench/info/info.h"
 
 #include <dlfcn.h>
@@ -19,16 +19,16 @@ typedef struct driver {
     int (*device_get_attribute)(int *value, int attribute, int device);
 } driver_t;
 
-/** Set the pointer at `function`; return 0 if the library has no such symbol. */
+/** Store a function's address in *function, a pointer to a function. Return 0 if the library lacks it. */
 static int info_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
-    /* ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+    /* ISO C cannot convert dlsym's object pointer to a function pointer; POSIX gives both the same form. */
     memcpy(function, &symbol, sizeof(symbol));
     return symbol != NULL;
 }
 
-/** Open the driver's library and find its functions; return 0, and the reason, if that fails. */
+/** Open the driver's library and find its functions. Return 0 and write the reason if that fails. */
 static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
 {
     driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -49,7 +49,7 @@ static int driver_open(driver_t *driver, char *reason, size_t reason_bytes)
     return 0;
 }
 
-/** Return how many GPUs the driver knows; 0, and the reason, if it cannot tell. */
+/** Return the number of GPUs. Return 0 and write the reason if the driver fails. */
 static int count_gpus(const driver_t *driver, char *reason, size_t reason_bytes)
 {
     int n_gpus = 0;
@@ -121,7 +121,7 @@ void info_gpus(info_report_t *report)
 
 /* ---- NCCL ---------------------------------------------------------------------------------------------- */
 
-/** Format NCCL's version: 22809 is 2.28.9; before 2.9, 2809 was 2.8.9. */
+/** Format NCCL's version number: 22809 is 2.28.9. Versions before 2.9 have a shorter one: 2809 is 2.8.9. */
 static void format_nccl_version(int code, char *buf, size_t buf_bytes)
 {
     int major = code >= 10000 ? 10000 : 1000;

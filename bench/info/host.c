@@ -32,7 +32,7 @@ static void append_word(char *list, size_t list_bytes, const char *word)
 
 /* ---- CPU ----------------------------------------------------------------------------------------------- */
 
-/** Get the value of the first "key : value" of /proc/cpuinfo, empty if there is none. */
+/** Get the value of the first line "key : value" in /proc/cpuinfo; "" if there is none. */
 static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
 {
     char line[CPUINFO_BYTES];
@@ -40,7 +40,7 @@ static void cpuinfo_value(const char *key, char *value, size_t value_bytes)
     snprintf(value, value_bytes, "%s", text ? text + strspn(text, ": \t") : "");
 }
 
-/** List the instruction sets that our kernels may use and this CPU has, as Linux spells them. */
+/** List those instruction sets of this CPU that our kernels can use, in Linux's spelling. */
 static void cpu_features(char *list, size_t list_bytes)
 {
     static const char *const wanted[] = {"avx",      "avx2",     "f16c",        "fma",          "avx512f",
@@ -181,7 +181,7 @@ static void one_nic(info_report_t *report, const struct ifaddrs *addresses, cons
     info_end(report);
 }
 
-/** Report a port of RDMA. folder: "/sys/class/infiniband/mlx5_0/ports/1". */
+/** Report the port of an RDMA device. `folder` is like "/sys/class/infiniband/mlx5_0/ports/1". */
 static void rdma_port(info_report_t *report, const char *folder)
 {
     static const char *const files[] = {"state", "link_layer", "rate"};

@@ -1,4 +1,4 @@
-/* tw_info: what was built, what was found on this machine, and every variable with its meaning. */
+/* The program tw_info: reports the build, this machine, and every variable with its meaning. */
 #include <argp.h>
 #include <stddef.h>
 #include <stdlib.h>

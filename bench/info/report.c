@@ -1,4 +1,4 @@
-/* Records with fields, as text or as JSON lines. */
+/* Prints records with fields, as text or as JSON lines. */
 #include "bench/info/info.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ void info_begin(info_report_t *report, const char *kind, const char *name)
     }
 }
 
-/** Print what stands before a value, in text alone. */
+/** Print the text before a value: the key, after a comma if the record is one line. */
 static void begin_field(info_report_t *report, const char *key)
 {
     if (report->is_named) {

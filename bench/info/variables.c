@@ -1,4 +1,4 @@
-/* Every TW_ variable, from the modules' own tables. */
+/* Reports every TW_ variable, from the modules' tables. */
 #include "bench/info/info.h"
 
 #include <stdlib.h>
