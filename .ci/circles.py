@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that no two files lean on each other in a circle, and that no two neighbouring folders include each
-other in one.
+"""Checks that there is no circle of files that depend on each other ("lean"), nor of neighbouring folders.
 
-Of C, C++ and CUDA x.c, x.h, x.cc and x.cu are one file. It leans on another one that it includes, or whose
-functions or variables it names: all with external linkage. A name that begins with tw_ is one wherever it
-stands, another name only where a header that declares it is included. A folder's own header
-<folder>/<folder>.h is a file of its own: the sources behind it include it for its types, and its macros and
-inline functions may name what it declares.
+In C, C++ and CUDA, x.c, x.h, x.cc and x.cu count as one file. It leans on each file that it includes, and on
+each file that defines a function or variable with external linkage that it names. A name that begins with tw_
+always counts; any other name counts only if a header that declares it is included. A folder's own header
+<folder>/<folder>.h counts as a separate file, because the folder's sources include it for its types.
 
-Folders in one folder are neighbours: what they, or folders inside them, include counts. A folder's own files
-may include from folders inside it, and these from them: the files' check holds those.
-"""
+Folders in the same folder are neighbours. One leans on another if any of its files, also in folders inside
+it, includes a file of the other. A folder and the folders inside it may include each other."""
 
 import ast
 import os
@@ -22,14 +19,14 @@ import tracked
 COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 TAG = re.compile(r"\b(?:struct|union|enum)\s+\w+")
-# A name after "." or "->" is a member's: it uses nothing that is called so elsewhere.
+# A name after "." or "->" is a struct's member, and does not count as a use of another file's name.
 NAME = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
-# A declaration is no use: a prototype, a typedef of a function, an extern variable.
+# A declaration (a prototype, a typedef of a function, an extern variable) does not count as a use.
 DECLARATION = re.compile(r"^[A-Za-z_][^;{}=]*;", re.M)
 DECLARED = re.compile(r"\b(\w+)(?=\(|\s*;|\[)")
-# Names that other files cannot use, though they look like definitions.
+# Unnamed namespaces: what they define cannot be used in other files.
 INSIDE = re.compile(r"^namespace\s*\{.*?^\}", re.M | re.S)
-# At the beginning of a line: a function's definition, its brace on the next line; a variable's.
+# Definitions at the beginning of a line: of a function, with its brace on the next line; of a variable.
 FUNCTION = re.compile(
     r"^(?!static\b|typedef\b|extern\b)[A-Za-z_][^;{}=()]*?(?<!:)\b(\w+)\((?:[^;{}]*)\)\s*\n\{", re.M)
 VARIABLE = re.compile(
@@ -38,19 +35,19 @@ VARIABLE = re.compile(
 
 
 def unit(path):
-    """Returns the unit of a path: a header and its sources are one, but a room's own header is alone."""
+    """Returns the unit of a path: x for x.c, x.h and so on, but a folder's own header is a separate unit."""
     stem = os.path.splitext(path)[0]
     is_rooms = path.endswith(".h") and os.path.basename(stem) == os.path.basename(os.path.dirname(stem))
     return path if is_rooms else stem
 
 
 def includes_of(texts):
-    """Returns {path: {files of ours that it includes}}."""
+    """Returns {path: {files of `texts` that it includes}}."""
     return {path: {name for name in INCLUDE.findall(text) if name in texts} for path, text in texts.items()}
 
 
 def reach(path, includes, known):
-    """Returns all files that a path includes, by way of others, too."""
+    """Returns all files that a path includes, directly or through other files. Caches results in `known`."""
     if path not in known:
         known[path] = set()
         for name in includes[path]:
@@ -59,12 +56,13 @@ def reach(path, includes, known):
 
 
 def is_declared(header, owner, path, reached):
-    """Whether a header of the owner's folder that declares the name reaches the path."""
+    """Returns whether `path` is or includes `header`, and `header` is in the folder of `owner`."""
     return (header in reached or header == path) and os.path.dirname(header) == os.path.dirname(owner)
 
 
 def owners_of(code):
-    """Returns {name: units that define it}. Of several in one folder a program links one: no leaning."""
+    """Returns {name: units that define it}. Leaves out units if several in a folder define the name: a
+    program links only one of these."""
     owners = {}
     for path, text in code.items():
         outside = INSIDE.sub("", text)
@@ -86,14 +84,14 @@ def declarers_of(code):
     return declared
 
 
-# Includes that close a circle which is known and to go: the header of all of quant has the headers of codecs,
-# for its users, and the codecs include it.
+# Known circles that are still to be removed: quant.h includes the codecs' headers for its users, and the
+# codecs include quant.h.
 HELD = {("quant/quant.h", "quant/%s.h" % part)
         for part in ("block_codec", "codec", "lossless_codec", "message_codec", "streams")}
 
 
 def leaning(texts):
-    """Returns {unit: {unit it leans on: why}}. texts: {path: text}."""
+    """Returns {unit: {unit that it leans on: why}}. texts: {path: text}."""
     code = {path: COMMENT_OR_STRING.sub(lambda m: " " if m[0][0] in "/" else '""', text)
             for path, text in texts.items()}
     owners, declarers, includes, known = owners_of(code), declarers_of(code), includes_of(texts), {}
@@ -118,7 +116,7 @@ def leaning(texts):
 
 
 def circles(leans):
-    """Strongly connected components of more than one unit (Tarjan)."""
+    """Returns the strongly connected components of more than one unit (Tarjan's algorithm)."""
     index, low, on_stack, stack, found = {}, {}, set(), [], []
 
     def visit(u):
@@ -147,7 +145,8 @@ def circles(leans):
 
 
 def neighbours(path, other):
-    """Returns the folders that hold the two and stand in one folder; None where one holds the other."""
+    """Returns the two neighbouring folders that hold the two paths, or None if one's folder holds the
+    other."""
     mine, others = os.path.dirname(path).split("/"), os.path.dirname(other).split("/")
     for depth, (a, b) in enumerate(zip(mine, others), 1):
         if a != b:
@@ -156,7 +155,7 @@ def neighbours(path, other):
 
 
 def folders(texts):
-    """Returns {folder: {folder it leans on: why}}, neighbours all."""
+    """Returns {folder: {neighbouring folder that it leans on: why}}."""
     leans = {}
     for path, targets in includes_of(texts).items():
         for target in targets:
@@ -193,7 +192,7 @@ def python_leaning(texts):
         for dots, module, names in imported(ast.parse(text)):
             base = "/".join(path.split("/")[:-max(dots, 1)] + [one for one in module.split(".") if one])
             for name in names or [""]:
-                # What is imported from a package may be a file of it.
+                # A name imported from a package may be one of its files.
                 for target in files_of(base + "/" + name) or files_of(base):
                     if target != path:
                         leans[path][target] = "imports it"
@@ -201,7 +200,7 @@ def python_leaning(texts):
 
 
 def python_folders(leans):
-    """Returns the same for folders: all files of a package inside a package are one."""
+    """Returns python_leaning()'s result with each package inside a package as one unit."""
 
     def room(path):
         folder = os.path.dirname(path)

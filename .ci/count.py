@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Counts the test cases that really ran, from Bazel's build event files (JSON, one per run).
+"""Counts the test cases that ran, from Bazel's build event files (JSON, one per run).
 
-A GoogleTest binary counts with each of its cases, a script as one. A target that does not
-build, times out or dies counts as one failure beside what its report says. Prints the failed cases,
+Each case of a GoogleTest binary counts, and a script counts as one case. A target that does not build, times
+out or dies counts as one failure in addition to the cases in its report. Prints the failed cases,
 one line per run, "FAILED: TARGET (RUN, ...)" for each target, and last "N passed, N failed"
 (", N skipped" if any). Exits 1 if anything failed.
 """
@@ -18,7 +18,7 @@ Count = collections.Counter
 
 
 def cases_of(path):
-    """Returns (Count, names of failed cases) of one test.xml; nothing if it cannot be read."""
+    """Returns (Count, names of failed cases) of one test.xml; both are empty if it cannot be read."""
     count, failed = Count(), []
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
@@ -61,7 +61,7 @@ def count_result(label, result):
 def count_run(path):
     """Returns (Count, labels of failed targets) of one Bazel run."""
     results, broken, finished = {}, [], False
-    # Where Bazel did not even begin there is no file: nothing finished.
+    # If Bazel did not start, there is no file, and the run counts as not finished.
     with open(path if os.path.exists(path) else os.devnull, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
@@ -71,14 +71,14 @@ def count_run(path):
             ident = event.get("id", {})
             if "testResult" in ident and "testResult" in event:
                 key = ident["testResult"]
-                # The last attempt is the one that counts.
+                # Only the last attempt counts.
                 results[key["label"], key.get("run"), key.get("shard")] = event["testResult"]
             elif event.get("aborted", {}).get("reason") == "SKIPPED":
                 pass  # a target for another processor
             elif "targetCompleted" in ident and not event.get("completed", {}).get("success"):
                 broken.append(ident["targetCompleted"]["label"])
             elif "finished" in event:
-                # 0: all well; 3: tests failed; 4: no tests. Else something did not build.
+                # 0: success; 3: tests failed; 4: no tests. Otherwise something did not build.
                 finished = event["finished"].get("exitCode", {}).get("code", 0) in (0, 3, 4)
     count, failed = Count(), []
     for (label, _, _), result in sorted(results.items(), key=lambda item: item[0][0]):
@@ -109,7 +109,7 @@ def main(paths):
         total += count
         for label in failed:
             runs_of.setdefault(label, {})[run] = None  # in order, and once for several shards
-    # Last, for those who keep only the end of the log.
+    # At the end, so that it is seen in the last lines of a log.
     for label, runs in sorted(runs_of.items()):
         print("FAILED: %s (%s)" % (label, ", ".join(runs)))
     print(summary(total))

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""dialect.py check: what docs/style.md says of one dialect and of lines, as far as a program sees it.
+"""dialect.py check: checks the rules of docs/style.md on the dialect and on lengths that a program can check.
 
-One line for every complaint, as file:line: text. Under Bazel: //:dialect_check.
-"""
+Prints a line for each complaint, as file:line: text. Under Bazel: //:dialect_check."""
 
 import ast
 import os
@@ -16,11 +15,11 @@ DOC_COLUMNS = 120
 README_LINES = 150
 FUNCTION_LINES = 60  # of Python; clang-tidy counts those of C
 
-# Files of others, or of examples, that comments and pages speak of.
+# Files outside this repository that comments and pages name.
 NOT_OURS = {"cublasLt.h", "job.py", "llm.c", "stdio.h", "stdlib.h", "sysexits.h", "transformer.h",
             "x.c", "x.cu", "x.h"}
 
-# A value is `p != NULL`; a condition is `p`.
+# `p != NULL` is right as a value, as in `x = (p != NULL)`; in a condition it must be `p`.
 VALUE_OF_NULL = re.compile(r"[=!]= \([^()]*[=!]= NULL\)")
 NULL_IN_CONDITION = re.compile(
     r"\b(if|while) \(.*[=!]= NULL|[=!]= NULL( \?| &&| \|\|)|(&&|\|\|) .*[=!]= NULL|\bNULL [=!]=")
@@ -31,13 +30,13 @@ TRY = re.compile(
 TORN = re.compile(
     r"^ +(?!return\b|else\b|typedef\b|case\b)[A-Za-z_][\w *]*[\w*]\n +(?:\*+\w+|\w+\[\w*\]|\[\w*\]|\w+);$"
     r"|\[\w*\]\n +\[\w*\];$", re.MULTILINE)
-# A declaration that is torn in two by a comment beside it, in the text with its comments. It counts where
-# the two lines would fit in one.
+# A declaration that clang-format broke in two lines because of a comment beside it. It is a complaint if the
+# two lines would fit in one. Matches the text with its comments.
 TORN_BESIDE = re.compile(
     r"^( +[^\s.\"][^\n/]*[,(]|#define \w+ \\)\n +([^\n;]*;|[^\n;/]*[^\s;/]) +/\*", re.MULTILINE)
 HANGING = re.compile(r"\S[^\n]*/\*\*<(?:(?!\*/)[^\n])*\n")
 TORN_TITLE = re.compile(r"^/\* -{4} [^\n]*\n \* -{8}", re.MULTILINE)
-# A plain comment above a function, of the product alone: tests have titles above their cases.
+# A comment above a function that begins with /* in place of /**. Not for tests, which have titles there.
 PLAIN_ABOVE = re.compile(
     r"^/\*(?!\*)(?! ?[-=]{3})(?:(?!\*/).)*\*/\n(?!static_assert|typedef|extern)"
     r"(?=[A-Za-z_][^;{=#/]*\([^;{=#]*[;{])", re.MULTILINE | re.DOTALL)
@@ -47,7 +46,7 @@ DECLARES = re.compile(r"^(?!static|typedef|return|#)[A-Za-z_][\w ]* \**\w+\([^{}
 
 
 def is_torn(match):
-    """Whether the lines of a TORN_BESIDE would fit in one line."""
+    """Returns whether the two lines of a match of TORN_BESIDE would fit in one."""
     first, last = match.group(1).rstrip("\\").rstrip(), match.group(2)
     is_define = first.startswith("#define")
     length = len(first) + (not first.endswith("(")) + len(last)
@@ -55,7 +54,8 @@ def is_torn(match):
 
 
 def spaces(match):
-    """Blank out a comment; its line ends stay, so that lines keep their numbers."""
+    """Returns a match with all characters replaced by spaces, except line ends, so that lines keep their
+    numbers."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
@@ -66,7 +66,7 @@ def lines_of(text, pattern):
 
 
 def code_complaints(path, text):
-    """Yields (line, what is wrong) of a file of C or C++."""
+    """Yields (line, complaint) of a file of C or C++."""
     code = STRING.sub('""', tracked.COMMENT.sub(spaces, text))
     for number in lines_of(code, NULL_IN_CONDITION):
         yield number, "in a condition it is p or !p, without NULL"
@@ -96,7 +96,7 @@ def code_complaints(path, text):
 
 
 def name_complaints(text, names):
-    """Yields (line, what is wrong) of the names of files in comments."""
+    """Yields (line, complaint) for each name in a comment that is no file's of this repository."""
     for comment in tracked.COMMENT.finditer(text):
         for match in FILE_NAME.finditer(comment.group()):
             name = os.path.basename(match.group())
@@ -106,14 +106,14 @@ def name_complaints(text, names):
 
 
 def long_lines(lines, columns):
-    """Yields (line, what is wrong) of lines that are longer."""
+    """Yields (line, complaint) for each line of more than `columns` characters."""
     for number, line in enumerate(lines, 1):
         if len(line) > columns:
             yield number, "%d characters, more than %d" % (len(line), columns)
 
 
 def python_complaints(text):
-    """Yields (line, what is wrong) of a file of Python."""
+    """Yields (line, complaint) of a file of Python."""
     yield from long_lines(text.split("\n"), CODE_COLUMNS)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= FUNCTION_LINES:
@@ -121,7 +121,7 @@ def python_complaints(text):
 
 
 def page_complaints(path, text):
-    """Yields (line, what is wrong) of a page."""
+    """Yields (line, complaint) of a page in Markdown."""
     lines = text.rstrip("\n").split("\n")
     yield from long_lines(lines, DOC_COLUMNS)
     if path == "README.md" and len(lines) > README_LINES:

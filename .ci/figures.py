@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""figures.py: every figure in the tables of the pages below stands in a file of bench/results.
+"""figures.py: checks that every figure in the tables of the pages below is in a file of bench/results.
 
-A comment above a table, `<!-- figures: torch-1gbit torch-100mbit -->`, names its files. A row's words choose
-lines: where a cell is what a file's lines say somewhere (a mode, an algorithm, a number of bytes), only those
-count. Each figure of the row, but in its first cell, which names it, must be a number in one of them, rounded
-and in the unit as it is written. Then the check is checked: it has to see figures that were altered."""
+A comment above a table, `<!-- figures: torch-1gbit torch-100mbit -->`, names its files. A row is compared
+with some lines of these files. If a cell is a value in some lines (a mode, an algorithm, a number of bytes),
+only those lines count. Each figure of the row, except in its first cell, must be a number in one of the
+lines, in the table's unit and rounding. Last the check tests itself: it must find figures that it has
+altered."""
 
 import json
 import pathlib
@@ -12,21 +13,21 @@ import re
 import sys
 
 PAGES = ("README.md", "docs/results.md", "docs/loss.md")
-# Pages that have other tables, too: only tables below a comment that MARK matches are checked.
+# Pages in which only tables below a comment that matches MARK are checked.
 MARKED = ("docs/pytorch.md", "docs/gpu.md")
 MARK = re.compile(r"<!-- figures: ([\w. -]+?) -->")
 FIGURE = re.compile(r"(?<![\w.])([+-]?\d[\d,]*(?:\.\d+)?)(?: ?(ms|us|s|MB|KB|GB|K|M|%)(?!\w))?")
 SIZES = {"K": 1 << 10, "M": 1 << 20}
-# Endings of keys: units that their values may be written in, "" where the column's head says it.
+# {ending of a key: {unit in which its values may be written: factor}}; unit "" if only the head names it.
 UNITS = {"_us": {"us": 1, "ms": 1e-3, "s": 1e-6}, "_sec": {"s": 1, "ms": 1e3, "": 1},
          "bytes": {"": 1, "KB": 1e-3, "MB": 1e-6, "GB": 1e-9}, "params": {"": 1, "M": 1e-6}}
 OTHERS = {"": 1, "%": 100}
 PERCENT = {"%": 1, "": 1}
-SEEN_PART = 0.8  # of figures that are altered one by one; of altered rows all are seen
+SEEN_PART = 0.8  # least part of single altered figures that the check must find; of altered rows it is all
 
 
 def numbers(key, value):
-    """Returns [(key, number)] of a line of JSON, inner ones too."""
+    """Returns [(key, number)] of a value in a line of JSON, also of objects inside it."""
     if isinstance(value, dict):
         return [one for name, inner in value.items()
                 for one in numbers(key + "_per_sec" if key == "tokens" else name, inner)]
@@ -60,13 +61,14 @@ def words_of(lines):
 
 
 def said(cell):
-    """Returns a cell as lines would say it: 64K are 65536 bytes."""
+    """Returns a cell's text as lines of JSON have it: "64K" becomes "65536"."""
     size = re.fullmatch(r"(\d+)([KM])", cell)
     return str(int(size[1]) * SIZES[size[2]]) if size else cell
 
 
 def chosen(cells, lines):
-    """The lines that a row's words choose, and the cells that were words."""
+    """Returns the lines that match a row's cells, and the indices of the cells that were used to choose
+    them."""
     words, left = words_of(lines), set()
     kept = list(range(len(lines)))
     for at, cell in enumerate(cells):
@@ -88,7 +90,7 @@ def row_unfound(line, lines):
 
 
 def tables(text):
-    """[(files or None, rows)]: a table's rows without its head."""
+    """Returns [(files or None, rows)] of a page's tables. A table's head is no row."""
     files, found, before = None, [], ""
     for line in text.splitlines():
         mark = MARK.fullmatch(line.strip())
@@ -109,7 +111,7 @@ def read_lines(files, folder):
 
 
 def alterations(line):
-    """Yields the row with one figure altered, for each figure: the check must notice every one."""
+    """Yields, for each figure of a row, the row with that figure altered: the check must find it."""
     for match in FIGURE.finditer(line, line.index("|", 1)):
         digits = match[1]
         at = max(i for i, one in enumerate(digits) if one.isdigit())
@@ -118,7 +120,7 @@ def alterations(line):
 
 
 def check_page(page, root):
-    """Returns (complaints, figures altered, those of them that were seen)."""
+    """Returns (complaints, number of altered figures, number of altered figures that the check found)."""
     complaints, altered, seen = [], 0, 0
     for files, rows in tables((root / page).read_text(encoding="utf-8")):
         if files is None and page in MARKED:

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Checks every #include "folder/..." against the layers: who may include whom, and only the
-public header <folder>/<folder>.h from outside a folder. Bazel's visibility holds the arrows
-between targets; this also holds what a target would get through its dependencies.
-"""
+"""Checks every #include "folder/..." against the layers: BELOW says which folders a folder may include, and
+from outside a folder only its public header <folder>/<folder>.h may be included. Bazel's visibility checks
+only direct dependencies between targets; this also finds includes that come through other targets."""
 
 import re
 import sys
@@ -29,29 +28,29 @@ BELOW["tests"] = list(BELOW)
 ALSO_PUBLIC = [
     "core/line.h",
     "hpz/keeper.h",
-    # Only the trainer has fp8 weights.
+    # For the trainer's fp8 weights, which no other folder has.
     "quant/e4m3.h",
-    # Those who measure what a codec loses include it.
+    # For programs that measure the error of a codec.
     "quant/loss.h",
     "transport/devices.h",
     "transport/p2p.h",
-    # Sums of plain tensors on a GPU have the CPU's NaN by it.
+    # For sums of plain tensors on a GPU, which must give the same NaN as the CPU.
     "quant/arithmetic/float.h",
-    # The trainer's kernels make AdamW's step by it, without encoding.
+    # For AdamW's step in the trainer's kernels, which do not encode.
     "quant/arithmetic/adamw.h",
-    # The benchmark that trains to have gradients reads text by it.
+    # For bench/codecs, which trains a model to get gradients.
     "trainer/data/data.h",
     "trainer/model/model.h",
 ]
 
-# Tests mirror the sources, so they may look inside.
+# Folders that may include private headers: tests mirror the sources.
 MAY_LOOK_INSIDE = ["tests"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([A-Za-z0-9_.-]+)/([^">]+)[">]')
 
 
 def complaint(folder, target, header):
-    """Returns what is wrong with an include of target/header from a folder, or None."""
+    """Returns the complaint about an include of target/header in a file of `folder`, or None."""
     if target not in BELOW or target == folder:
         return None
     if target not in BELOW[folder]:

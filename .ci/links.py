@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""links.py check: what links in pages lead to is there: files, pictures, headings. The web is not asked."""
+"""links.py check: checks that links in pages lead to files, pictures and headings that exist. Skips URLs."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ BLOCK, CODE = re.compile(r"```.*?```", re.DOTALL), re.compile(r"`[^`\n]*`")
 
 
 def headings(page):
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub makes them."""
     found = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in found}
 

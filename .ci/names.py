@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""names.py check: what docs/style.md says of names and sizes that another compiler would not see.
+"""names.py check: checks rules of docs/style.md on names and parameters, which compilers do not check.
 
-- A static function's name stands in at most two files of the product: in a profile or a stack it says where
-  it is.
-- A function has at most six parameters, but where others set its signature (SET_BY_OTHERS) or its parameters
-  are the operands of a kernel (KERNELS).
-- A test is named after its source or its room: tests/<room>/test_<source or room>[_<what of it>].
+- A static function's name is used in at most two files outside the tests, so that it tells in a profile or a
+stack which function it is. - A function has at most six parameters, unless others set its signature
+(SET_BY_OTHERS) or its parameters are the operands of a kernel (KERNELS). - A test is named after its source
+or its folder: tests/<folder>/test_<source or folder>[_<what of it>].
 
-What breaks a rule and is left is a line of .ci/names_left.txt. One line for every complaint. `names.py left`
-prints that file as it would be now.
-"""
+Known exceptions are the lines of .ci/names_left.txt. Prints a line for each other complaint. `names.py left`
+prints the present content for that file."""
 
 import collections
 import os
@@ -23,13 +21,14 @@ PARAMETERS_MAX = 6
 LEFT = ".ci/names_left.txt"
 PRODUCT = (".c", ".h", ".cu", ".cuh")
 
-# NCCL's interface, version by version, and a callback of UCX's.
+# Files with functions of NCCL's plugin interface and API, and a callback of UCX.
 SET_BY_OTHERS = re.compile(r"plugin/nccl/\w+/versions\.c|plugin/interpose/wrappers\.c"
                            r"|transport/p2p/ucx_load\.c")
-# What a compiler inlines into a loop over elements: arrays and their sizes, which a struct would only rename.
+# Files of functions that are inlined into loops over elements. Their parameters are arrays and sizes, which a
+# struct would only rename.
 KERNELS = re.compile(r".*\.cuh|.*\.cu|quant/host/group_\w+\.h|trainer/model/kernels\.c")
 
-# The same words for each set of instructions: one of the files is included.
+# Files that define the same functions, each for another set of instructions. A source includes only one.
 WORDS = re.compile(r"quant/entropy/vec_\w+\.h")
 
 ATTRIBUTE = re.compile(r"__attribute__\(\([^()]*(?:\([^()]*\))?[^()]*\)\)")
@@ -37,7 +36,7 @@ FUNCTION = re.compile(r"^([A-Za-z_][^;{}=()]*?)\b(\w+)\(([^;{}]*?)\)\s*\{", re.M
 
 
 def functions(text):
-    """Yields (name, is it static, how many parameters it has) of the functions that a file defines."""
+    """Yields (name, is it static, number of parameters) of each function that a file defines."""
     for before, name, parameters in FUNCTION.findall(ATTRIBUTE.sub("", tracked.COMMENT.sub("", text))):
         while re.search(r"\([^()]*\)", parameters):  # those of a parameter that is a function
             parameters = re.sub(r"\([^()]*\)", "", parameters)
@@ -64,8 +63,8 @@ def too_many_parameters(defined):
 
 
 def names_in(folder, files):
-    """Names that a test of a folder may begin with: its own, and those of what is in it. A folder of tests
-    alone tests its own files."""
+    """Returns the names with which a test's name may begin: those of the folder, and of files and folders in
+    it. If the folder exists only in tests/, those in tests/ count."""
     inside = ([f for f in files if f.startswith(folder + "/")]
               or [f[len("tests/"):] for f in files if f.startswith("tests/%s/" % folder)])
     parts = folder.split("/") + [part for f in inside for part in f[len(folder) + 1:].split("/")]
@@ -87,14 +86,14 @@ def misnamed_tests(everything):
 
 
 def complaints():
-    """Returns {what: why}."""
+    """Returns {line of names_left.txt for a breach of a rule: details}."""
     everything = tracked.tracked()
     defined = {path: list(functions(tracked.read(path))) for path in everything
                if path.endswith(PRODUCT) and not path.startswith(("tests/", "third_party/"))}
     return dict([*too_common(defined), *too_many_parameters(defined), *misnamed_tests(everything)])
 
 
-# (text, what functions() says of it)
+# (text, expected result of functions())
 SELF_TESTS = [
     ("static int a(int x)\n{\n}\n", [("a", True, 1)]),
     ("static inline __attribute__((format(printf, 1, 2))) void a(int x, int (*f)(int, int), int y)\n{\n",

@@ -1,4 +1,4 @@
-"""The files that checks look at: those of the checkout itself, not Bazel's copies of them."""
+"""The files that checks read: those of the checkout itself, not Bazel's copies of them."""
 
 import os
 import re
@@ -14,7 +14,8 @@ def enter():
 
 
 def tracked(*endings):
-    """Returns the tracked files with these endings (none: all); in a source archive, all files."""
+    """Returns the tracked files with these endings, or all if none is given. Outside Git, every file
+    counts."""
     found = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"],
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if found.returncode == 0:

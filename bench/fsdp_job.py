@@ -28,7 +28,7 @@ VOCABULARY = 256  # bytes
 
 
 def read_text() -> torch.Tensor:
-    """Read a text, a byte for each token. Debian's bible-kjv has the default one."""
+    """Read the King James Bible (Debian: bible-kjv) as tokens, one for each byte."""
     command = ["bible", "-f", "gen1:1-rev22:21"]
     try:
         text = subprocess.run(command, check=True, capture_output=True).stdout
@@ -80,14 +80,14 @@ def parse_count(text: str) -> int:
 
 
 def build(params: int, context: int) -> GPT:
-    """Make a model of about this many parameters: 12 * width^2 a layer, the width a multiple of 32."""
+    """Make a model of about `params` parameters. A layer has 12 * width^2; the width is a multiple of 32."""
     layers = 4 if params < 4 * 10**6 else 8
     width = max(32, round((params / (12 * layers)) ** 0.5 / 32) * 32)
     return GPT(width, layers, max(1, width // 32), context)
 
 
 class Adapted(nn.Module):
-    """LoRA: a frozen layer with a trained adapter beside it."""
+    """LoRA: a frozen layer plus a trained adapter of low rank."""
 
     def __init__(self, layer: nn.Linear, rank: int):
         super().__init__()
@@ -101,7 +101,8 @@ class Adapted(nn.Module):
 
 
 def adapt(model: GPT, rank: int) -> GPT:
-    """Freeze the model and adapt all linear layers of its blocks."""
+    """Freeze the model, and replace all linear layers of its blocks with Adapted ones. Rank 0 does
+    nothing."""
     if rank:
         model.requires_grad_(False)
         for block in model.blocks:
@@ -124,7 +125,8 @@ def shard(model: GPT, replicas: int, reduce: torch.dtype) -> FSDPModule:
 
 
 class _Wait(torch.autograd.Function):
-    """Waits as long as a block would compute, a third of it in forward. Gradients are noise."""
+    """Sleeps for the time that a block would compute: a third in forward, the rest in backward. Gradients are
+    noise."""
 
     @staticmethod
     def forward(ctx, x, seconds, *weights):
@@ -139,7 +141,7 @@ class _Wait(torch.autograd.Function):
 
 
 class Waiting(nn.Module):
-    """A block that the processor waits for, as if a GPU computed it."""
+    """A block that sleeps in place of computing, as a CPU waits for a GPU."""
 
     kept: dict[torch.Size, torch.Tensor] = {}
 
@@ -164,8 +166,8 @@ def wait_instead(model: GPT, ms: float) -> GPT:
 
 
 class Share(torch.optim.AdamW):
-    """AdamW for --compute: the model is whole on this rank, but only a rank's share is updated, so that the
-    optimizer has the work that it has in the sharded job."""
+    """AdamW for --compute, where each rank has the whole model. It updates only a rank's share, so that it
+    does as much work as in the sharded job."""
 
     def __init__(self, model: nn.Module, **settings: object):
         self.model, learnt = model, sum(one.numel() for one in model.parameters() if one.requires_grad)
@@ -178,7 +180,7 @@ class Share(torch.optim.AdamW):
 
 
 class Batches:
-    """Random sequences of the text: different on each rank, the same in every run with a seed."""
+    """Random sequences of the text. They differ between ranks, and are the same in all runs with a seed."""
 
     def __init__(self, text: torch.Tensor, batch: int, context: int, seed: int):
         self.text, self.batch, self.context = text, batch, context
@@ -200,7 +202,7 @@ def sent_bytes(nic: str | None) -> int:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: int) -> None:
-    """Set the learning rate: a linear warm-up over a tenth of the steps, then half a cosine down to a
+    """Set the learning rate: linear warm-up in the first tenth of the steps, then a cosine decay to a
     tenth."""
     warm = max(1, args.steps // 10)
     done = max(0.0, (step + 1 - warm) / max(1, args.steps - warm))
@@ -209,8 +211,8 @@ def set_rate(optimizer: torch.optim.Optimizer, args: argparse.Namespace, step: i
 
 
 def prepare(model: GPT, args: argparse.Namespace) -> tuple[nn.Module, typing.Any]:
-    """Share the model among the ranks, or let an entrant do it. Returns it with its optimizer."""
-    # Fused, as large jobs have it: one call a step, where a loop in Python would cost more than the links.
+    """Shard the model over the ranks, or let an entrant do it. Returns the model and its optimizer."""
+    # Fused, as in large jobs: the default optimizer's loop in Python would take longer than communication.
     settings = {"lr": args.lr, "betas": (0.9, 0.95), "fused": True}
 
     def make(model: nn.Module) -> torch.optim.Optimizer:

@@ -29,8 +29,8 @@ VALIDATION_PART = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A GPT of `width` and `layers`, or, with `outlier`, an MLP one of whose features is that many times the
-    others."""
+    """A case: a GPT of `width` and `layers`; or, if `outlier` is not 0, an MLP with one feature that is
+    `outlier` times as large as the others."""
 
     why: str
     width: int = 64
@@ -102,7 +102,7 @@ def run_in_cluster(args):
 
 
 def seeds_as_one(torch, n_seeds):
-    """Return a base class for models of all seeds at once: of matrices, one seed's rows after another's."""
+    """Return a base class for one model of all seeds. Each matrix has the rows of all seeds, seed by seed."""
 
     class Models(torch.nn.Module):
         def matrix(self, name, out, into, std=0.02):
@@ -110,7 +110,7 @@ def seeds_as_one(torch, n_seeds):
             self.register_parameter(name, torch.nn.Parameter(torch.cat(several)))
 
         def times(self, x, name):
-            """Multiply (seed, row, in) by the matrices of that name, (seed, out, in)."""
+            """Multiply x (seed, row, in) by the matrices `name` (seed, out, in)."""
             return x @ getattr(self, name).unflatten(0, (n_seeds, -1)).mT
 
         def __init__(self):
@@ -121,7 +121,7 @@ def seeds_as_one(torch, n_seeds):
 
 
 def make_models(torch, case, n_seeds):
-    """Make a case's models of all seeds, as one model."""
+    """Make one model that holds a case's models of all seeds."""
     functional, Models = torch.nn.functional, seeds_as_one(torch, n_seeds)
 
     class MLP(Models):
@@ -175,7 +175,7 @@ def make_models(torch, case, n_seeds):
 
 
 def read_tokens(torch, vocabulary):
-    """Read the King James text as bytes, or as words; the rarest words share a token."""
+    """Read the King James text as tokens: bytes, or words, of which the rarest share a token."""
     text = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], check=True, capture_output=True).stdout
     if vocabulary == CHARACTERS:
         return torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -187,7 +187,7 @@ def read_tokens(torch, vocabulary):
 
 
 class Features:
-    """Data of an MLP: the target is a function of all features but the large one."""
+    """Data of the MLP. The target is a function of all features except the large one."""
 
     def __init__(self, torch, case, n_seeds, seed):
         self.torch, self.case, self.n_seeds = torch, case, n_seeds
@@ -202,7 +202,7 @@ class Features:
 
 
 class Texts:
-    """Sequences of the text, different ones for each seed."""
+    """Random sequences of the text, other ones for each seed."""
 
     def __init__(self, torch, tokens, case, n_seeds, seed):
         self.torch, self.tokens, self.case, self.n_seeds = torch, tokens, case, n_seeds
@@ -222,7 +222,7 @@ class Texts:
 
 
 class Job:
-    """Trains one case on this rank: once for each choice of how gradients are sent."""
+    """Trains one case on this rank, once for each choice of --grads."""
 
     def __init__(self, args):
         import torch
@@ -247,13 +247,14 @@ class Job:
         return Texts(self.torch, tokens, case, self.args.seeds, seed)
 
     def mean(self, losses):
-        """Return the mean over the ranks; (seed)."""
+        """Return losses of any shape as the mean over the ranks."""
         losses = losses.detach().clone()
         self.dist.all_reduce(losses)
         return losses / self.world
 
     def steps(self, model, optimizer, data, n, rate):
-        """Train n steps; rate(share of them done) scales the learning rate. Returns losses (step, seed)."""
+        """Train n steps. rate(part of the steps that is done) scales the learning rate. Returns losses, a
+        tensor (step, seed)."""
         losses = []
         for step in range(n):
             for group in optimizer.param_groups:
@@ -269,17 +270,18 @@ class Job:
         return self.mean(self.torch.stack(losses))
 
     def make(self, grads):
-        """Make a model under FSDP2 with this choice, and its optimizer."""
+        """Make a model under FSDP2 that sends gradients by the codec `grads`, and its optimizer."""
         import thinwire
         from torch.distributed.fsdp import fully_shard
 
         model = fully_shard(make_models(self.torch, self.case, self.args.seeds))
-        # Lossless changes are plain weights' bits, which the row `lossless` shows; they cost more time here.
+        # Only the row `lossless` sends weights as lossless changes. Plain ones give the same bits in less
+        # time.
         thinwire.enable(model, weights="delta" if grads == "lossless" else "plain", grads=grads)
         return model, self.torch.optim.AdamW(model.parameters(), lr=self.case.rate, betas=(0.9, 0.95))
 
     def begin(self):
-        """Train plain before the steps that are compared: warm-up, cosine down to a tenth."""
+        """Train the steps before the compared ones, with plain gradients. Returns the state after them."""
         if self.begun is None:
             model, optimizer = self.make("plain")
             self.steps(model, optimizer, self.data(5000 + self.rank), self.case.before, schedule)
@@ -287,7 +289,7 @@ class Job:
         return self.begun
 
     def validate(self, model):
-        """Return the loss on data that do not depend on the number of ranks; (seed)."""
+        """Return the loss of each seed on data that do not depend on the number of ranks."""
         data = self.data(99, is_training=False)
         with self.torch.no_grad():
             return self.torch.stack([model(data.next(16)) for _ in range(8)]).mean(0)
@@ -336,20 +338,21 @@ class Job:
 
 
 def schedule(part):
-    """Return the learning rate's factor: warm-up over a tenth of the steps, then linear decay to a tenth."""
+    """Return the factor of the learning rate: linear warm-up over a tenth of the steps, then linear decay to
+    a tenth."""
     return min(part / 0.1, 1 - 0.9 * (part - 0.1) / 0.9)
 
 
 def distances(own, base):
-    """Return distances from the base's losses in percent, seed by seed; relative to their mean if some are
-    near 0, as for data that a model has memorized."""
+    """Return each seed's distance from the base's loss, in percent of that loss. If a loss is near 0, as on
+    data that the model has memorized, it is in percent of the mean over seeds."""
     middle = statistics.mean(base)
     is_near_zero = min(base) < middle / 10
     return [100 * (a - b) / (middle if is_near_zero else b) for a, b in zip(own, base)]
 
 
 def compare(row, base):
-    """Add to each row its distances from the base: of the last losses, and of each window."""
+    """Add to a row its distances from the base's row: of the last losses, and of each window."""
     off = row["off_percent_seeds"] = distances(row["seed_losses"], base["seed_losses"])
     row["equal"] = row["losses"] == base["losses"]
     row["off_percent"], row["off_percent_interval"] = statistics.mean(off), interval(off)

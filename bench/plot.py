@@ -27,10 +27,10 @@ STEP_UNITS = {
     "inter_node_bytes": "bytes between nodes in a step",
     "step_sec": "seconds a step",
 }
-# Units of the suite's lines: the place of each in a line's curve, and what it is.
+# {choice of --y: (index in a point of the suite's curves, label)}
 ENTRANT_UNITS = {"loss_over_bytes": (0, "MB that a node has sent"), "loss_over_sec": (1, "seconds")}
-WINDOW = 10  # steps that a point of a noisy line is the mean of
-# Size of a picture of cases.
+WINDOW = 10  # number of steps whose mean is a point of a noisy line
+# Pictures of cases: panels in a row, and pixels of a panel.
 PANEL_COLUMNS, PANEL_SIZE = 3, (520, 300)
 SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -40,7 +40,7 @@ def fail(text):
 
 
 def kind_of(path):
-    """What wrote the file: "steps", a training run; "cases", losses; "suite"; else "benchmark"."""
+    """Return what wrote the file: "steps" (a training run), "cases" (loss.py), "suite" or "benchmark"."""
     try:
         with open(path) as file:
             first = json.loads(file.readline() or "{}")
@@ -54,7 +54,7 @@ def kind_of(path):
 
 
 def read_rows(path, needed):
-    """Read the objects of a file of JSON lines. Each must have what the picture needs."""
+    """Read the objects of a file of JSON lines. Each must have the keys `needed`."""
     rows = []
     try:
         with open(path) as file:
@@ -100,7 +100,7 @@ def make_lines(rows, key):
 
 
 def line_rate(rows, key):
-    """Return the rate that plain would reach on a full link, if that is known."""
+    """Return [(bytes, rate that plain would reach if it used the whole link)], as far as known."""
     points = []
     for row in rows:
         used = row.get("link_utilization")
@@ -120,12 +120,12 @@ def make_title(rows):
 
 
 def data_of(name, form, points):
-    """Returns gnuplot's command for data of this name, a line for each point."""
+    """Returns gnuplot's command that defines a data block with a line for each point."""
     return "$%s << EOD\n%sEOD" % (name, "".join(form % tuple(point) + "\n" for point in points))
 
 
 def picture_of(args, title, labels, settings, data, plots):
-    """Returns gnuplot's commands for a picture of one panel. labels: of x and y."""
+    """Returns gnuplot's commands for a picture of one panel. labels: those of the x and the y axis."""
     return "\n".join([
         *data,
         "set terminal pngcairo size 960,600 enhanced font 'sans,12'",
@@ -141,7 +141,7 @@ def picture_of(args, title, labels, settings, data, plots):
 
 
 def make_script(rows, args):
-    """Draw values over sizes."""
+    """Returns gnuplot's commands that draw values over sizes."""
     lines = make_lines(rows, args.y)
     full = line_rate(rows, args.y)
     if full:
@@ -163,12 +163,12 @@ def make_script(rows, args):
 
 def make_step_lines(rows, key):
     """Returns [(label, [(step, mean of the last steps)])] in the order of their first appearance."""
-    rows = [row for row in rows if row.get("round", 1) == 1]  # one round will do: all have the same losses
+    rows = [row for row in rows if row.get("round", 1) == 1]  # all rounds have the same losses
     several = len({row.get("seed") for row in rows}) > 1
     lines = {}
     for row in rows:
         label = row.get("set", key) + (", seed %s" % row["seed"] if several else "")
-        # Other steps have no changes: a run's first one, and those of sets without deltas.
+        # delta_bits is 0 or missing in a run's first step, and in sets without deltas.
         if row.get(key) or (row.get(key) is not None and key != "delta_bits"):
             lines.setdefault(label, {})[row["step"]] = row[key]  # the last row of a step counts
     sorts = {label: sorted(points.items()) for label, points in lines.items()}
@@ -177,13 +177,13 @@ def make_step_lines(rows, key):
 
 
 def smooth(values):
-    """Returns the means of the last WINDOW values, or of as many as there are."""
+    """Returns, for each value, the mean of the last WINDOW values up to it; the first have fewer."""
     windows = (values[max(0, i + 1 - WINDOW):i + 1] for i in range(len(values)))
     return [sum(window) / len(window) for window in windows]
 
 
 def make_suite_script(rows, args):
-    """Draw losses over what was sent until then, or over the time that has passed."""
+    """Returns gnuplot's commands that draw losses over the bytes sent so far, or over the time."""
     place, unit = ENTRANT_UNITS[args.y]
     points = [{"set": row["entrant"], "step": point[place], "loss": point[2]}
               for row in rows for point in row.get("curve", [])]
@@ -215,8 +215,8 @@ def make_panel(number, case, rows, colours):
 
 
 def make_case_script(rows, args):
-    """Draw a panel for each case: each choice's distance in training loss from plain's; a choice with plain's
-    bits is the line at 0."""
+    """Returns gnuplot's commands that draw a panel for each case, with a line for each choice: the distance
+    of its training loss from plain's. A choice with the same losses as plain is left out: it would be 0."""
     cases = {}
     for row in rows:
         if "off_curve" in row and not row["equal"]:
@@ -239,7 +239,7 @@ def make_case_script(rows, args):
     return "\n".join(script + ["unset multiplot", ""])
 
 
-# For each kind: how it is drawn, keys that a line needs, choices of --y, its default, what wrote the file.
+# {kind: (function that makes the script, keys that a row needs, choices of --y, default of --y, its writer)}
 KINDS = {"benchmark": (make_script, NEEDED, UNITS, "algbw_GBps", "benchmarks"),
          "steps": (make_step_script, ("step",), STEP_UNITS, "loss", "training runs"),
          "suite": (make_suite_script, ("entrant",), ENTRANT_UNITS, "loss_over_bytes", "the suite"),

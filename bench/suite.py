@@ -20,7 +20,7 @@ from torch_bench import parse_rate
 from with_torch import TORCH_VENV, find_python, finish, run_job, runfile, unpack_wheel, users
 
 TARGET_PART = 0.9
-# What a rank says when it fails.
+# An exception's last line in a rank's output.
 ERROR = re.compile(r"^(?:\[rank ?\d+\]:? *)*((?:\w+\.)*\w*(?:Error|Exception): .*)$", re.M)
 # Columns: title, key of a row, how it is printed.
 COLUMNS = (("steps", "steps_to_target", "%d"), ("MB a node", "mb_to_target", "%.2f"),
@@ -48,13 +48,13 @@ def parse_args(known):
 
 
 def read(path):
-    """Returns {entrant: (its file, what it needs, its environment)}."""
+    """Returns {entrant: (its file, packages that it needs, its environment variables)}."""
     said = runpy.run_path(str(path))
     return {name: (path, said["NEEDS"], variables) for name, variables in said["ENTRANTS"].items()}
 
 
 def choose(names, known):
-    """Returns {entrant: ...}, as read(), for the entrants that the user names."""
+    """Returns read()'s dictionary of the entrants that the user names, by name or path."""
     found = {}
     for name in names.split(","):
         if not name.endswith(".py") and name not in known:
@@ -69,7 +69,7 @@ def output(*command):
 
 
 def python_with(needs, python):
-    """An interpreter with these packages of PyPI beside the torch of `python`, kept in the user's cache."""
+    """Returns an interpreter with these packages of PyPI and the torch of `python`, from the user's cache."""
     if not needs:
         return python
     asked = "import importlib.metadata as m; t = m.distribution('torch'); print(t.locate_file(''), t.version)"
@@ -87,7 +87,7 @@ def python_with(needs, python):
 
 
 def run(name, entrant, args, python, folder):
-    """Returns (its result, ""), or (None, why there is none)."""
+    """Runs an entrant. Returns (its result, ""), or (None, the reason why it failed)."""
     path, needs, variables = entrant
     try:
         python = python_with(needs, python)
@@ -103,7 +103,8 @@ def run(name, entrant, args, python, folder):
 
 
 def make_row(result, target):
-    """Make a row of what a run took to the target. Its curve has (MB, seconds, loss) after each step."""
+    """Make a row: steps, bytes and seconds of a run until it reached the target. The row's curve has (MB,
+    seconds, loss) after each step."""
     losses, curve, sent, seconds = smooth(result["losses"]), [], 0.0, 0.0
     for one_sent, one_sec, loss in zip(result["sent_bytes"], result["step_sec"], result["losses"]):
         sent, seconds = sent + one_sent, seconds + one_sec
@@ -117,7 +118,7 @@ def make_row(result, target):
 
 
 def compare(row, base):
-    """Compare a row with the first entrant's, if both have come to the target."""
+    """Compare a row with the first entrant's, if both reached the target."""
     if "steps_to_target" in row and "steps_to_target" in base:
         row["bytes_ratio"] = row["mb_to_target"] / base["mb_to_target"] if base["mb_to_target"] else None
         row["speedup"] = base["sec_to_target"] / row["sec_to_target"]
@@ -143,7 +144,7 @@ def main():
         for name, entrant in chosen.items():
             print("# %s" % name, file=sys.stderr, flush=True)
             result, why = run(name, entrant, args, python, folder)
-            # An entrant that needs packages of others may be unable to run here.
+            # An entrant that needs packages of PyPI may fail: they may not be available here.
             row = {"entrant": name, "nodes": args.nodes, "link_bps": parse_rate(args.link), "why": why,
                    "ok": not why or bool(entrant[1])}
             if result:

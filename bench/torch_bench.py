@@ -13,7 +13,7 @@ import tempfile
 
 from with_torch import find_python, finish, run_job, unpack_wheel
 
-# {mode: the job's environment}
+# {mode: environment variables of the job}
 MODES = {
     "gloo": {},
     "plain": {"TW_FSDP": "1", "TW_WEIGHTS": "plain", "TW_GRADS": "plain"},
@@ -24,20 +24,20 @@ MODES = {
     "delta-ecdq-half": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "ecdq:step=0.5"},
     "delta-lossless": {"TW_FSDP": "1", "TW_WEIGHTS": "delta", "TW_GRADS": "lossless"},
 }
-# The most that a mode may send, as a share of plain's bytes.
+# {mode: the largest part of plain's bytes that it may send}
 BYTES_LIMITS = {"default": 0.30, "int8-int4": 0.33, "delta-int4": 0.25, "delta-ecdq": 0.22,
                 "delta-ecdq-half": 0.24, "delta-lossless": 0.30}
-# Modes that lose nothing: their losses are plain's, and on two nodes gloo's.
+# Lossless modes: their losses equal plain's, and on two nodes also gloo's.
 LOSSLESS = ("default", "delta-lossless")
-# Limit of the same share for lossless modes where gradients are reduced in bf16, and the flag that says so.
+# Limit as in BYTES_LIMITS for lossless modes if gradients are reduced in bf16, and the job's flag for that.
 LOSSLESS_LIMIT, SHORT_REDUCTION = 0.27, "--reduce bfloat16"
-# gloo's ring adds in another order from three ranks on.
+# Largest difference from gloo's losses with three or more ranks, where gloo's ring sums in another order.
 LOSS_LIMIT = 1e-4
 WARM_STEPS = 1
 SLOW_BPS = 500e6
 UNITS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
 NONE = "none"
-# In rank 0's report: a kind of operation, how long it took, how long the job waited for it.
+# A line of rank 0's report: a kind of operation, its seconds, and the seconds that the job waited for it.
 TIMES = re.compile(r"thinwire: +(all-gather|reduce-scatter): .* took ([0-9.]+) s, waited for ([0-9.]+) s")
 # Name of the row of ranks that compute alone.
 ALONE = "alone"
@@ -47,7 +47,7 @@ HEADER = "%-20s %10s %10s %16s %7s %8s %8s %8s %12s  %s" % (
 
 
 def parse_rate(text):
-    """Returns bits a second; 0 for none."""
+    """Returns a rate such as "1gbit" in bits per second; 0 for "none"."""
     unit = text.lstrip("0123456789.")
     return 0.0 if text == NONE else float(text[: len(text) - len(unit)]) * UNITS.get(unit, 1)
 
@@ -106,8 +106,8 @@ def relative(a, b):
 
 
 def check_losses(row, first, gloo, plain):
-    """Return why the losses are not what this mode promises; "" if they are. Modes that lose nothing have
-    plain's bits, and gloo's on two ranks."""
+    """Return "" if the losses are as this mode promises, otherwise what is wrong. Lossless modes and plain
+    have equal losses, which on two ranks equal gloo's, too."""
     if row["mode"] not in LOSSLESS + ("plain",):
         return ""
     if plain is not None:
@@ -123,7 +123,7 @@ def check_losses(row, first, gloo, plain):
 
 
 def check(row, is_short):
-    """Return why a row sends too much; "" if it does not."""
+    """Return "" if a row's bytes are within its limit, otherwise what is wrong."""
     ratio, limit = row["bytes_ratio"], BYTES_LIMITS.get(row["mode"])
     if is_short and row["mode"] in LOSSLESS:
         limit = LOSSLESS_LIMIT
@@ -132,7 +132,7 @@ def check(row, is_short):
 
 
 def hidden(runs):
-    """Returns {kind of operation: the part of its time that the job did not wait for} over whole runs."""
+    """Returns {kind of operation: part of its time in which the job did not wait for it}, over all runs."""
     found = {}
     for kind in runs[0]["times"]:
         took, waited = (sum(run["times"][kind][which] for run in runs) for which in (0, 1))
@@ -152,13 +152,13 @@ def make_row(mode, runs, args):
 
 
 def share_of(row, other, what):
-    """Return a row's bytes over another row's; None if there is no other."""
+    """Return row[what] divided by other[what]; None if there is no other row."""
     return row[what] / other[what] if other and other[what] else None
 
 
 def compare(row, base, computing):
-    """Add how a row compares with plain: bytes, how much faster a step is, what communication adds to
-    computing."""
+    """Add a row's comparison with plain's row (base): bytes, speed of a step, and the time that communication
+    adds to a step's computing."""
     row["computing_sec"], row["added_sec"] = computing, max(0.0, row["step_sec_median"] - computing)
     row["bytes_ratio"] = share_of(row, base, "bytes_per_node_step")
     row["bytes_ratio_all"] = share_of(row, base, "bytes_per_node")
@@ -200,7 +200,7 @@ def line(row):
 
 
 def whole_line(row):
-    """Format the totals of a run: of all its steps, including the first one."""
+    """Format the totals of a run, which include its first step."""
     ratio = row["bytes_ratio_all"]
     return "%-20s %d steps, %.1f MB a node%s" % (
         row["mode"], row["steps"], row["bytes_per_node"] / 1e6, ", %.4f of plain's" % ratio if ratio else "")

@@ -28,7 +28,7 @@ RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 BLOCKS = {"mxfp8": 32, "fp8_128": 128, "nvfp4": 16}
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
-# Shares of changed elements, from and to, at which messages are at most a third of the pairs.
+# If the part of changed elements is in this range, a message must be at most a third of "pairs".
 DENSITY = (0.01, 0.03)
 RIVALS = ("pairs", "xor", "gaps", "ulps")
 SPEEDS = ("encode", "decode") + RIVALS + ("memcpy",)
@@ -62,7 +62,7 @@ def run_in_torch():
 
 
 class Masters:
-    """A model's fp32 weights under AdamW, with moments as they are after many steps."""
+    """A model's fp32 weights under AdamW, whose moments begin as after many steps."""
 
     def __init__(self, torch, n):
         self.torch, self.generator, self.step = torch, torch.Generator().manual_seed(1), 1000
@@ -85,8 +85,8 @@ class Masters:
 
 
     def rounded(self, name):
-        """A tensor of the weights as others get them: a tensor, or of blocks {"codes": one, "scales":
-        one}."""
+        """Return the weights as they are sent: a tensor, or for types in blocks {"codes": ..., "scales":
+        ...}."""
         if name in BLOCKS:
             return self.blocks(name)
         dtype = getattr(self.torch, name)
@@ -114,7 +114,7 @@ class Masters:
 
 
 class Zstd:
-    """The system's libzstd. Where it is missing, a stand-in that does nothing."""
+    """The system's libzstd. If it is missing, bytes_of returns 0."""
 
     def __init__(self):
         try:
@@ -136,7 +136,8 @@ class Zstd:
         return self.library.ZSTD_compress(room, bound, tensor.data_ptr(), tensor.nbytes, 1)
 
     def bytes_apart(self, torch, integers):
-        """Put all lowest bytes first, then the next ones, so that bytes which are mostly 0 stand together."""
+        """Compress integers byte plane by byte plane, so that the high bytes, mostly 0, are together. Returns
+        the bytes."""
         planes = integers.view(-1, 1).view(torch.uint8)
         return sum(self.bytes_of(planes[:, i].contiguous()) for i in range(planes.shape[1]))
 
@@ -149,14 +150,14 @@ def timed(times, name, function):
 
 
 def ulps(torch, before, after):
-    """Return changes in units in the last place; zigzag: small ones of either sign become small numbers."""
+    """Return changes in units in the last place, in zigzag code: 0, -1, 1, -2 become 0, 1, 2, 3."""
     old, new = (torch.where(one < 0, torch.iinfo(one.dtype).min - one, one) for one in (before, after))
     change = new - old
     return (change << 1) ^ (change >> (8 * change.itemsize - 1))
 
 
 def rivals(torch, zstd, before, after):
-    """Returns {name: a function that makes a rival's message and returns its bytes, 0 without zstd}."""
+    """Returns {name of a rival: function that makes its message and returns the message's bytes}."""
     def changed():
         at = (before != after).nonzero().view(-1).int()
         return at, before[at], after[at]
@@ -200,7 +201,7 @@ def measure(torch, delta, masters, rate, steps, args):
 
 
 def measure_blocks(torch, delta, masters, rate, steps, args):
-    """Bits a weight of codes and of scales, which are tensors of their own."""
+    """Measure weights in blocks: the bits per weight of their codes and of their scales, two tensors."""
     old = masters.rounded(args.dtype)
     masters.train(rate, steps)
     new = masters.rounded(args.dtype)
@@ -216,7 +217,7 @@ def measure_blocks(torch, delta, masters, rate, steps, args):
 
 
 def measure_pair(torch, delta, args):
-    """Bytes of a fine-tune as a difference of its base."""
+    """Measure the bytes of a fine-tuned model as a difference from its base model."""
     from safetensors.torch import load_file
 
     old, new = map(load_file, args.pair)

@@ -1,5 +1,4 @@
-"""What the benches in Python share: this repository's files, an interpreter with torch, the wheel, rows
-as JSON lines."""
+"""Functions that the benches in Python share."""
 
 import json
 import os
@@ -10,14 +9,14 @@ import sys
 import zipfile
 
 TORCH_VENV = "tests/plugin/torch/torch_venv.py"
-# 97.5 % quantiles for 1, 2, ... degrees of freedom.
+# 97.5 % quantiles of Student's distribution for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
            2.201, 2.179, 2.160, 2.145, 2.131)
 
 
 def bases():
-    """Return folders that may hold this repository's files: where Bazel runs things or puts what they need;
-    and the sources, with what Bazel has built, for a bench that is started by its path."""
+    """Return folders that may hold this repository's files: Bazel's working folder and runfiles, then, for a
+    bench that was started by its path, the checkout and bazel-bin."""
     runfiles = pathlib.Path(os.environ.get("RUNFILES_DIR", "."))
     sources = pathlib.Path(__file__).resolve().parent.parent
     return [pathlib.Path.cwd(), runfiles / "thinwire", sources, sources / "bazel-bin"]
@@ -29,8 +28,8 @@ def runfile(path):
 
 
 def find_python(version=None):
-    """Return an interpreter with torch: the caller's, or one in the user's cache, made if need be, with that
-    version of torch."""
+    """Return an interpreter with torch: $TW_TORCH_PYTHON, or one in the user's cache with this version of
+    torch, which is made if it does not exist."""
     if os.environ.get("TW_TORCH_PYTHON"):
         return os.environ["TW_TORCH_PYTHON"]
     command = [sys.executable, runfile(TORCH_VENV)]
@@ -42,15 +41,16 @@ def find_python(version=None):
 
 
 def unpack_wheel(folder):
-    """Unpack the package thinwire into a folder for PYTHONPATH."""
+    """Unpack the wheel of the package thinwire into a folder, for PYTHONPATH."""
     wheel = next(found for base in bases() for found in base.glob("plugin/torch/thinwire-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
 
 
 def run_job(python, folder, args, flags, variables, limit_sec=0):
-    """Run bench/fsdp_job.py on the nodes of a cluster in a box, with the wheel that lies in `folder`; stop it
-    after limit_sec. args: the bench's. Returns (the job's line or None, what was said)."""
+    """Run bench/fsdp_job.py on a cluster in a box, with the package thinwire in `folder`. Stops it after
+    limit_sec (0: no limit). Returns (the job's JSON line as a dictionary, or None if it failed; its
+    output)."""
     result = pathlib.Path(folder, "result.json")
     result.unlink(missing_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TW_")}
@@ -65,7 +65,7 @@ def run_job(python, folder, args, flags, variables, limit_sec=0):
 
 
 def interval(values):
-    """Return half of the 95 % interval of a mean, by Student's distribution; None for a single value."""
+    """Return half of the width of the 95 % confidence interval of a mean; None for a single value."""
     if len(values) < 2:
         return None
     quantile = STUDENT[min(len(values) - 2, len(STUDENT) - 1)]
@@ -73,13 +73,13 @@ def interval(values):
 
 
 def users(path):
-    """Return a user's path, relative to the user's folder: `bazel run` starts programs elsewhere."""
+    """Return a path that the user gave, relative to the user's folder, as `bazel run` changes the folder."""
     return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path)
 
 
 def finish(rows, path):
-    """Write the rows as JSON lines to `path`, unless it is None, and count those that are not ok. Returns the
-    exit code."""
+    """Write the rows as JSON lines to `path`, unless it is None. Returns the exit code: 1 if a row is not
+    ok."""
     if path:
         users(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     bad = sum(not row["ok"] for row in rows)

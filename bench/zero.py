@@ -23,11 +23,10 @@ SETS = ("ddp", "zero1", "zero2", "zero3", "zero3-qwz", "zero3-qgz", "zero3-hpz",
 # The feature set that the others are compared with.
 BASE = "zero3"
 SEQUENCE = 128
-# The model has fewer parameters than --params times this.
+# A run's model must have fewer parameters than --params times this.
 PARAMS_FACTOR = 2
 UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
-# Columns of the table: a row's key, header, width (below 0: from the left), digits, and what it is multiplied
-# by.
+# Columns of the table: a row's key, header, width (negative: aligned left), digits, and factor.
 COLUMNS = (("set", "set", -15, None, None), ("seed", "seed", 4, 0, 1),
            ("step_sec_median", "ms/step", 9, 1, 1e3), ("speedup", "speed-up", 8, 2, 1),
            ("wait_share", "wait, %", 7, 1, 100), ("inter_node_bytes_per_step", "MB/step", 9, 4, 1e-6),
@@ -83,7 +82,8 @@ def parse_args():
 
 
 def command(args, name, seed):
-    """Return the trainer's command line. Each rank gets whole sequences, or one shorter sequence."""
+    """Return the trainer's command line. A rank gets whole sequences, or one shorter one if --tokens is
+    small."""
     own = args.tokens // (args.nodes * args.ranks_per_node)
     sequence = min(own, SEQUENCE)
     keys = {"thinwire.sequence_length": sequence, "train_micro_batch_size_per_gpu": own // sequence,
@@ -101,7 +101,7 @@ def read_lines(path):
 
 
 def row_of(args, name, seed, result, losses):
-    """Return the results of a set's run; those that are not known are None."""
+    """Return a row with the results of a set's run. Unknown results are None."""
     steps = result["steps"]
     digest = hashlib.blake2b(struct.pack("<%dd" % len(losses), *losses), digest_size=8).hexdigest()
     return {"set": name, "seed": seed, "stage": result["stage"], "nodes": args.nodes,
@@ -120,7 +120,7 @@ def row_of(args, name, seed, result, losses):
 
 
 def run(args, name, seed, number):
-    """Run a set and return its row; None if it failed."""
+    """Run a set. Return its row, or None if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         metrics, result = pathlib.Path(folder, "metrics"), pathlib.Path(folder, "result")
         words = [*command(args, name, seed), "--metrics", metrics, "--result", result]
@@ -141,14 +141,14 @@ def run(args, name, seed, number):
 
 
 def middle(rounds):
-    """Return the round of a set and seed with the median time (of two, the faster); it is ok only if all are,
-    with the same losses."""
+    """Return the round with the median time; of two rounds, the faster. The result is ok only if all rounds
+    are ok and have the same losses."""
     row = sorted(rounds, key=lambda one: one["step_sec_median"])[(len(rounds) - 1) // 2]
     return row | {"ok": all(one["ok"] and one["losses"] == row["losses"] for one in rounds)}
 
 
 def compare(row, base):
-    """Add how a row compares with the base's row of its seed."""
+    """Add a row's comparison with the base's row of the same seed."""
     sent = base["inter_node_bytes_per_step"]
     row["bytes_ratio"] = row["inter_node_bytes_per_step"] / sent if sent else None
     row["speedup"] = base["step_sec_median"] / row["step_sec_median"]
@@ -172,14 +172,14 @@ def line(row):
 
 
 def check_params(args, row):
-    """Check that --params was not too small; the smallest model depends on the data, so a run tells."""
+    """Check after a run that --params was not too small. The smallest possible model depends on the data."""
     if row["params"] >= PARAMS_FACTOR * args.params:
         sys.exit("zero: --params: %.0f is too small: at least %d (the smallest model for this data has %d)" %
                  (args.params, row["params"] // PARAMS_FACTOR + 1, row["params"]))
 
 
 def run_seed(args, seed, rows):
-    """Run all sets, the base first, as the others are compared with it. Returns True if all went well."""
+    """Run all sets. The base runs first, because the others are compared with it. Returns True on success."""
     names = sorted(args.sets, key=lambda name: name != BASE)
     rounds, well = {name: [] for name in names}, True
     for number in range(1, args.rounds + 1):
@@ -204,7 +204,8 @@ def run_seed(args, seed, rows):
 
 
 def report_seeds(rows):
-    """Print the mean difference of the validation loss from the base's, and its 95 % interval, over seeds."""
+    """Print how far each set's validation loss is from the base's, in percent: mean over seeds, 95 %
+    interval."""
     base = {row["seed"]: row["val_loss"] for row in rows if row["set"] == BASE}
     for name in dict.fromkeys(row["set"] for row in rows if row["set"] != BASE):
         off = [100 * (row["val_loss"] / base[row["seed"]] - 1) for row in rows

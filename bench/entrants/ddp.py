@@ -1,4 +1,4 @@
-"""DistributedDataParallel over gloo: as it is, with two of PyTorch's hooks, and over Thinwire."""
+"""DistributedDataParallel over gloo: unchanged, and with two hooks of PyTorch; and over Thinwire."""
 
 NEEDS: list[str] = []
 ENTRANTS = {
@@ -16,7 +16,7 @@ def prepare(name, model, make_optimizer):
     from torch.nn.parallel import DistributedDataParallel
 
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
-    # PowerSGD's callbacks start collectives, which gloo confuses if two buckets' are under way: one bucket.
+    # One bucket: PowerSGD's callbacks start collectives, and gloo confuses those of two buckets at a time.
     bucket_mb = 1024 if name == "ddp-powersgd" else None
     found = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
     if name == "ddp-bf16":

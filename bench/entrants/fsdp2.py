@@ -1,4 +1,5 @@
-"""FSDP2 over gloo, gradients reduced in fp32 or bf16, and over Thinwire in modes of //bench:torch."""
+"""FSDP2 over gloo, with gradients reduced in fp32 or bf16, and over Thinwire in some modes of
+//bench:torch."""
 
 from torch_bench import MODES
 

@@ -1,4 +1,4 @@
-"""torchft's DistributedDataParallel, whose replicas may come and go, over its gloo."""
+"""torchft's fault-tolerant DistributedDataParallel, over torchft's gloo."""
 
 NEEDS = ["torchft==0.2.0"]
 ENTRANTS = {"torchft": {}}

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO-3, and ZeRO++ on top of it."""
+"""DeepSpeed's ZeRO-3, and the same with ZeRO++."""
 
 NEEDS = ["deepspeed==0.19.8"]
 ENTRANTS = {"zero3": {"DS_ACCELERATOR": "cpu"}, "zeropp": {"DS_ACCELERATOR": "cpu"}}
@@ -6,7 +6,7 @@ ZEROPP = {"zero_quantized_weights": True, "zero_quantized_gradients": True}
 
 
 class Steps:
-    """DeepSpeed's engine as an optimizer."""
+    """Gives DeepSpeed's engine the interface of an optimizer."""
 
     def __init__(self, engine):
         self.engine, self.backward = engine, engine.backward
@@ -19,10 +19,10 @@ def prepare(name, model, make_optimizer):
 
     import deepspeed
 
-    # It is compiled for minutes, and is for ranks that share memory, which those of nodes do not.
+    # Do not build DeepSpeed's shared-memory collectives: that takes minutes, and ranks here share no memory.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     deepspeed.init_distributed("gloo")
-    # It clips gradients to a norm of 1 unless it is told otherwise; the others do not clip.
+    # DeepSpeed clips gradients to a norm of 1 by default; the other entrants do not clip.
     engine, *_ = deepspeed.initialize(model=model, optimizer=make_optimizer(model), config={
         "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.0,
         "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
