@@ -59,8 +59,7 @@ typedef enum bench_json_mode { BENCH_JSON_ANEW, BENCH_JSON_APPEND } bench_json_m
 
 /** Open a file for JSON lines. If `path` is NULL, *json becomes NULL. TW_ERR_IO (logged). */
 tw_status_t bench_json_open(const char *path, bench_json_mode_t mode, FILE **json);
-/** Close the file, unless it is NULL. Returns `status`; if that is TW_OK and closing fails, TW_ERR_IO
- *  (logged). */
+/** Close the file unless it is NULL. Returns `status`, or TW_ERR_IO (logged) if only closing fails. */
 tw_status_t bench_json_close(const char *path, FILE *json, tw_status_t status);
 
 TW_C_END

@@ -7,9 +7,8 @@
 
 TW_C_BEGIN
 
-/** List the names of the congestion control of this process's open TCP connections, each once, like "cubic"
- *  or "bbr,cubic"; "" if there are no connections. Connections whose two ends have one address do not count.
- *  Returns `list`, cut to list_bytes. */
+/** List the congestion control of this process's TCP connections to other addresses than its own, each name
+ *  once, like "cubic" or "bbr,cubic"; "" if there are no connections. Returns `list`, cut to list_bytes. */
 const char *tw_congestion_in_use(char *list, size_t list_bytes);
 
 /** List the names of the congestion control that IPv4 routes of this interface set, each once. "" means that

@@ -12,8 +12,7 @@ TW_C_BEGIN
 FILE *bench_iperf_serve(void);
 /** Wait until the server has ended; it ends after its client. Accepts NULL. */
 void bench_iperf_end(FILE *server);
-/** On node 0: run the client for two seconds. Returns the bits per second that node 1 received; 0 if iperf3
- *  is missing or fails. */
+/** On node 0: run the client for 2 s. Returns the bit/s that node 1 received; 0 if that failed. */
 double bench_iperf_run(void);
 
 TW_C_END

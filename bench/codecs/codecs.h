@@ -40,8 +40,7 @@ typedef struct cb_options {
     const char *json;
 } cb_options_t;
 
-/** Parse the command line. Ends the program on --help and on errors. `name` is the program's name, which
- *  selects the defaults. */
+/** Parse the command line. Ends the program on --help or an error. The program's `name` selects defaults. */
 void cb_options_parse(const char *name, int argc, char **argv, cb_options_t *options);
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
@@ -92,8 +91,7 @@ double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int con
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** One line of the table. `bytes` is the size of the plain values; a GB is 10^9 bytes. Unknown numbers are
- *  NAN. */
+/** One line of the table. `bytes` are those of plain values; a GB is 10^9 bytes. NAN: not known. */
 typedef struct cb_row {
     const char *source, *op, *type, *backend, *cache, *codec;
     int contexts;

@@ -1,6 +1,5 @@
-/* A lower limit of the bits that tensors need: their empirical entropy, conditioned on the values that the
- * decoder already has. The bits of a code's tables are not counted, so the limit is too low for few
- * elements. */
+/* A lower limit of the bits that tensors need: their empirical entropy, given the values that the decoder
+ * already has. It is too low for few elements, because the bits of a code's tables are not counted. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,8 +11,7 @@ static int compare_keys(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/** Return the sum of count * log2(count) over runs of sorted keys that are equal apart from their low
- *  bits. */
+/** Return the sum of count * log2(count) over runs of sorted keys that differ only in their low bits. */
 static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
 {
     double sum = 0, count = 0;
@@ -27,8 +25,7 @@ static double sum_of_runs(const uint32_t *keys, size_t n, int low_bits)
     return sum;
 }
 
-/** Return the entropy in bits of all symbols given their contexts. A key's lower 16 bits are a symbol, its
- *  upper 16 bits the context. Sorts the keys. */
+/** Return the entropy of symbols (keys' lower 16 bits) given contexts (upper 16 bits). Sorts the keys. */
 static double entropy_of(uint32_t *keys, size_t n)
 {
     qsort(keys, n, sizeof(*keys), compare_keys);
@@ -42,8 +39,7 @@ static uint32_t codecs_head_of(const cb_tensor_t *tensor, size_t i)
                                         : ((const uint16_t *)tensor->values)[i];
 }
 
-/** Return an element's magnitude as a logarithm in units of a quarter of an octave: its exponent and the
- *  first two bits of its mantissa. */
+/** Return an element's magnitude in quarters of an octave: its exponent and two bits of its mantissa. */
 static double magnitude(const cb_tensor_t *tensor, size_t i)
 {
     return (codecs_head_of(tensor, i) & 0x7fff) >> 5;

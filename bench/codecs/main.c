@@ -9,8 +9,7 @@
 #include "bench/columns.h"
 
 #define MAX_BACKENDS 8
-/* Bytes that a warm sample moves, by repeating its operation: enough that the clock's resolution does not
- * matter. */
+/* A warm sample repeats its operation until it has moved this many bytes: a shorter time is inexact. */
 #define WARM_PASS_BYTES ((size_t)2 << 20)
 #define GPU_SMALL_BYTES ((size_t)1 << 20)
 
@@ -120,8 +119,7 @@ static tw_status_t run_codec(const bench_t *bench, const cb_set_t *set, const tw
     return TW_OK;
 }
 
-/** Return 1 if the codec supports all types of the set, and the set has old values if the codec needs
- *  them. */
+/** Return 1 if the codec supports the set's types, and the set has the old values that the codec needs. */
 static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
 {
     const tw_quant_row_t *row = tw_quant_row_get(codec->kind);
@@ -132,8 +130,7 @@ static int takes_set(const tw_quant_codec_t *codec, const cb_set_t *set)
     return takes;
 }
 
-/** Run every codec on the set. Codecs that need old values run with one context, and with two if the set has
- *  the values of two steps before. */
+/** Run every codec on the set: those that need old values with one context, and with two if has_older. */
 static tw_status_t run_set(const bench_t *bench, const cb_set_t *set)
 {
     const cb_options_t *options = bench->options;
@@ -165,8 +162,7 @@ static tw_status_t run_source(const bench_t *bench, const cb_source_t *source)
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Measure an operation and report a line for each backend. `where` is where its data are: "cold" (not in the
- *  host's caches), "warm" (in them), or "gpu". */
+/** Measure an operation and report a line per backend. `where`: "cold" or "warm" host caches, or "gpu". */
 static tw_status_t run_case(const bench_t *bench, const tw_quant_codec_t *codec, const cb_case_t *c,
                             const char *where, size_t repeats)
 {

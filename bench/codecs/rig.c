@@ -147,8 +147,7 @@ static tw_status_t rig_fill_set(const cb_rig_t *rig, size_t set, const float *va
     return rig_has_inputs(rig->c->op) ? rig_encode_inputs(rig, base) : TW_OK;
 }
 
-/** Make sums of two uniform numbers as nearly normal values. The generator is cheap, because there are
- *  many. */
+/** Make nearly normal values: sums of two uniform numbers, by a cheap generator because there are many. */
 static void rig_make_values(float *values, size_t n)
 {
     uint64_t state = 1;

@@ -49,8 +49,7 @@ tw_status_t cb_gpu_measure(const cb_case_t *c, cb_result_t *result);
 
 /* ---- private to rig.c, host.c and gpu.c ---------------------------------------------------------------- */
 
-/** Byte offsets of the buffers in a set, which has `bytes` bytes. The offset of a buffer that the operation
- *  does not need is 0. */
+/** Byte offsets of a set's buffers; 0 for a buffer that is not needed. `bytes` is the size of a set. */
 typedef struct cb_layout {
     size_t plain, target, master, m, v, inputs, output, bytes;
     /** elements of each segment (the last may have fewer); encoded bytes of its input, and of its output */

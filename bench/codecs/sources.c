@@ -24,8 +24,7 @@ static double random_normal(uint64_t *state)
     return radius * cos(2 * PI * random_uniform(state));
 }
 
-/** Make a tensor of normal numbers. Each is multiplied by a random scale: a log-normal one with this
- *  sigma. */
+/** Make a tensor of normal numbers, each multiplied by a random log-normal scale with this sigma. */
 static tw_status_t make_random(const cb_options_t *options, const char *name, double sigma, cb_set_t *set)
 {
     uint64_t state = options->seed;
@@ -65,8 +64,7 @@ static float random_cheap(uint64_t *state)
     return (sum * 0x1p-16f - 1.5f) * 2.0f;
 }
 
-/** Train one weight with AdamW, and return its last three values. Its gradient is half a constant trend, half
- *  noise. */
+/** Train a weight with AdamW; return its last 3 values. Its gradient is half a constant trend, half noise. */
 static void make_weight(float lr, uint64_t *random, float last[3])
 {
     float weight = SIGMA * random_cheap(random), trend = 0.5f * random_cheap(random), m = 0, v = 0;
@@ -153,8 +151,7 @@ static tw_status_t make_steps(const cb_options_t *options, cb_set_t *sets)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/** Copy the file's tensors of floating-point numbers. They are copied because they may be unaligned in the
- *  file. */
+/** Copy the file's tensors of floating-point numbers, which may be unaligned in the file. */
 static tw_status_t copy_tensors(const tw_safetensors_t *file, cb_set_t *set)
 {
     for (size_t i = 0; i < tw_safetensors_count(file); i++) {

@@ -118,8 +118,7 @@ static tw_status_t train_backward(training_t *t, size_t step)
     return TW_OK;
 }
 
-/** Make a step of AdamW with gradients clipped to a norm of 1. The learning rate warms up, and stays
- *  constant. */
+/** Make a step of AdamW with gradients clipped to a norm of 1. The learning rate first warms up. */
 static void train_update(training_t *t, size_t step)
 {
     float rate = RATE * (step < WARM_UP ? (float)(step + 1) / WARM_UP : 1);
@@ -151,8 +150,7 @@ static tw_status_t train_give(const training_t *t, const char *name, tw_type_t t
     return TW_OK;
 }
 
-/** Make sets of sums of several ranks' gradients at this step. Each rank's gradients are rounded to bf16, and
- *  summed in fp32. */
+/** Make sets of several ranks' gradients at this step, rounded to bf16 and summed in fp32. */
 static tw_status_t train_give_sums(training_t *t, size_t step, cb_set_t sets[4])
 {
     static const char *const names[] = {"widened", "sum of 2", "sum of 4", "sum of 8"};

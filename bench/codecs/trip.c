@@ -153,8 +153,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
     };
 }
 
-/** Divide the set into messages: one for each chunk of a tensor, or, if chunk_elems is 0, one for each run of
- *  tensors of one type. */
+/** Make a message of each run of tensors of one type, or, with chunk_elems, of each chunk of a tensor. */
 static void trip_make_messages(trip_t *trip, size_t chunk_elems)
 {
     size_t done = 0; /* elements placed so far, 4 bytes each whatever their type */
@@ -185,8 +184,7 @@ static size_t segment_bytes(const segment_t *segment)
     return segment->n_elems * tw_type_bytes(segment->type);
 }
 
-/** Fill the receiver's tensors: with old values if the codec is the delta, otherwise with the new values if
- *  `others` is 1, or with zeros if it is 0. */
+/** Fill the receiver's tensors with old values (delta), new values (`others` is 1) or zeros. */
 static void trip_begin(const trip_t *trip, int others)
 {
     for (size_t s = 0; s < trip->n_segments; s++) {
@@ -265,8 +263,7 @@ static void add_errors(const segment_t *segment, double *squares, double *errors
     }
 }
 
-/** Return the 2-norm of the error divided by the 2-norm of the values. *is_same becomes 1 if all decoded bits
- *  equal the source's. */
+/** Return the 2-norm of the error relative to that of the values. *is_same: 1 if all bits are right. */
 static double trip_error(const trip_t *trip, int *is_same)
 {
     double squares = 0, errors = 0;

@@ -49,12 +49,10 @@ typedef struct tw_bench_options {
     tw_bench_wire_t wire;
 } tw_bench_options_t;
 
-/** Parse the command line of the benchmark of `op`. Ends the program on --help and on errors. Strings point
- *  into argv. */
+/** Parse the command line; ends the program on --help and on errors. Strings point into argv. */
 void tw_bench_options_parse(tw_bench_options_t *options, tw_coll_op_t op, int argc, char **argv);
 
-/** Return algorithm number `index` among those for tensors in host memory, or on a GPU with --cuda. Return
- *  NULL past the last one. */
+/** Return algorithm number `index` for tensors in host memory, or on a GPU with --cuda; NULL past the end. */
 const tw_coll_algo_info_t *tw_bench_algo_get(const tw_bench_options_t *options, size_t index);
 
 /** One measured line: an operation at one size in one mode, as all ranks together saw it. */
@@ -87,8 +85,7 @@ typedef struct tw_bench_report {
 void tw_bench_report_head(const tw_bench_report_t *report);
 /** Write a line of the table and one of the JSON file. TW_ERR_IO: the file cannot be written. */
 tw_status_t tw_bench_report_row(const tw_bench_report_t *report, const tw_bench_row_t *row);
-/** Show text such as "64M int8 3/10" on a terminal, in place of the text shown before. NULL only removes
- *  it. */
+/** Show text such as "64M int8 3/10" on a terminal, over the text shown before; NULL only removes that. */
 void tw_bench_report_progress(const char *text);
 
 /** The tensors of an operation: segments that point into the buffers src and dst. */
@@ -124,8 +121,7 @@ typedef struct tw_bench_rank {
 /** Log that there is no memory for `bytes`. Returns TW_ERR_NO_MEMORY. */
 tw_status_t tw_bench_no_memory(const tw_bench_rank_t *rank, size_t bytes);
 
-/** Measure all modes at one size, for about budget_sec seconds. Fills rows[n_modes] on every rank.
- *  Collective. */
+/** Measure all modes at one size for about budget_sec: rows[n_modes] on every rank. Collective. */
 tw_status_t tw_bench_measure(tw_bench_rank_t *rank, size_t bytes, double budget_sec, tw_bench_row_t *rows);
 /** Return a text that describes the input of this size; the caller frees it. NULL: out of memory. */
 char *tw_bench_describe_data(const tw_bench_rank_t *rank, size_t bytes);
@@ -143,8 +139,7 @@ tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
 /** Destroy it. Must precede the destruction of rank->coll. Accepts NULL. */
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);
-/** Allocate GPU memory for the tensors, and copy the input from the host. `host` must exist until the next
- *  load. */
+/** Allocate GPU memory, and copy the input to it. `host` must exist until the next load. */
 tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host);
 /** Return the tensors' segments in GPU memory, which exist until the next load. */
 const tw_coll_segment_t *tw_bench_gpu_segments(const tw_bench_gpu_t *gpu);

@@ -98,8 +98,7 @@ static double amax(const block_t *block, const tw_quant_codec_t *codec, const do
     return most;
 }
 
-/** Return the largest error that encoding adds to a block, if its values already have errors up to
- *  `error`. */
+/** Return the largest error that encoding adds to a block whose values have errors of up to `error`. */
 static double hop_error(const block_t *block, const tw_quant_codec_t *codec, const double *x, double error)
 {
     double grown = codec->hadamard ? error * sqrt(GROUP) : error;

@@ -1,5 +1,4 @@
-/** Compares results of collectives with a reference that is computed in fp64 from all ranks' inputs. Errors
- *  must be within the codecs' bounds. */
+/** Compares results with a reference in fp64; errors must be within the codecs' bounds. */
 #pragma once
 
 #include "bench/collectives/data.h"

@@ -14,8 +14,7 @@
 #define BATCH_ELEMS 1024
 #define DESCRIPTION_BYTES 512
 
-/* Elements by which a file's tensor is rotated from one version to the next. No usual row length is near, so
- * rows of two versions do not line up. */
+/* Version v of a file's tensor is rotated by v times this. It is near no row length: rows do not line up. */
 #define ROTATION 7919u
 
 /* 2^64 divided by the golden ratio: its multiples modulo 2^64 are spread evenly. */
@@ -209,8 +208,7 @@ static uint64_t coll_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/** Return a nearly normal number: the sum of the four uniform 16-bit numbers in `bits`, scaled to variance
- *  1. */
+/** Return a nearly normal number of variance 1: the scaled sum of four uniform 16-bit numbers in `bits`. */
 static float normal(uint64_t bits)
 {
     int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
@@ -243,8 +241,7 @@ static void make_values(const tw_bench_data_t *data, size_t tensor, int version,
     }
 }
 
-/** Convert n consecutive elements of a file's tensor to fp32. They are copied first, because they may be
- *  unaligned in the file. */
+/** Convert n elements of a file's tensor to fp32. They are copied first, as they may be unaligned there. */
 static void read_values(const tw_safetensors_tensor_t *tensor, size_t first, size_t n, float *out)
 {
     uint32_t copy[BATCH_ELEMS];

@@ -24,8 +24,8 @@ typedef struct tw_bench_data_params {
     const char *tensors;
 } tw_bench_data_params_t;
 
-/** Make the input. TW_ERR_INVALID (logged): not a float type, or the file has no float tensor. Other errors
- *  as tw_safetensors_open. */
+/** Make the input. TW_ERR_INVALID (logged): no float type, or no float tensor in the file. Other errors as
+ *  tw_safetensors_open. */
 tw_status_t tw_bench_data_create(const tw_bench_data_params_t *params, tw_bench_data_t **out);
 /** Accepts NULL. */
 void tw_bench_data_destroy(tw_bench_data_t *data);

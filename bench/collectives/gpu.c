@@ -121,8 +121,7 @@ static tw_status_t take_gpu(const tw_bench_rank_t *rank, const seat_t *seats, se
                       "cudaDeviceGetPCIBusId");
 }
 
-/** Choose all ranks' GPUs. *most becomes the largest number of ranks on one GPU. If a rank finds no GPU, all
- *  ranks fail together, so that none hangs. */
+/** Choose all ranks' GPUs; *most: the most ranks on one GPU. Fails on all ranks if one finds no GPU. */
 static tw_status_t find_gpus(tw_bench_rank_t *rank, int *most)
 {
     seat_t own = {.machine = machine_id()};

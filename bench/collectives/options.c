@@ -193,8 +193,7 @@ static const tw_flag_t flag_list[] = {
                TW_CONFIG_BOOL, AT(no_iperf), 0, 0, NULL}},
 };
 
-/** End the program if this machine has too little memory for all ranks of a cluster in a box. A rank would
- *  find that out only after a long time. */
+/** End the program if this machine has too little memory for all ranks of a cluster in a box. */
 static void check_memory(struct argp_state *state, const tw_bench_options_t *options, size_t bytes)
 {
     char wanted[32], there[32];

@@ -10,8 +10,7 @@
 
 /* ---- columns ------------------------------------------------------------------------------------------- */
 
-/* A row with all columns. algbw and busbw are in GB/s of 10^9 bytes. utilization is that of the busiest
- * node's link, 0 to 1; NAN if it is not known. */
+/* A row. algbw, busbw: in 10^9 bytes/s. utilization: of the busiest node's link, 0 to 1; NAN: not known. */
 typedef struct {
     tw_bench_options_t asked;
     tw_bench_row_t is;

@@ -38,8 +38,7 @@ static tw_status_t set_times(run_t *run, mode_run_t *m, tw_bench_row_t *row)
     return status;
 }
 
-/** Add the bytes that the ranks of a node counted to the row. Return 1 if the counters of the node's
- *  interface fit them. */
+/** Add the bytes that a node's ranks counted. Return 1 if its interface's counters fit them. */
 static int join_node(const tw_bench_rank_t *rank, const summary_t *all, int node, tw_bench_row_t *row)
 {
     tw_netdev_claim_t claim = {0};

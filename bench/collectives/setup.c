@@ -34,8 +34,7 @@ static size_t align_up(size_t bytes)
     return (bytes + TW_CACHE_LINE_BYTES - 1) / TW_CACHE_LINE_BYTES * TW_CACHE_LINE_BYTES;
 }
 
-/** Return the elements of a tensor in a buffer that does not hold the whole tensor: one shard, or in an
- *  all-to-all one shard from every rank. */
+/** Return the elements of this rank's shard of a tensor; in an all-to-all, of a shard from every rank. */
 static size_t share_elems(const run_t *run, size_t tensor)
 {
     size_t world = (size_t)run->rank->world;
@@ -44,8 +43,7 @@ static size_t share_elems(const run_t *run, size_t tensor)
     return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
 }
 
-/** Place the tensors' shares one after another in a buffer: set their byte offsets. Return the buffer's
- *  bytes. */
+/** Place the tensors' shares one after another: set their byte offsets, and return the bytes of all. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);

@@ -1,5 +1,4 @@
-/* Measures the rate of one TCP stream from node 0 to node 1 with iperf3, and reads the congestion control in
- * use. */
+/* Measures one TCP stream from node 0 to node 1 with iperf3, and reads the congestion control in use. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
-/** Times calls by pairs of marks on their streams. A pair is used again once the stream has passed both. A
- *  call is not measured if CUDA refuses a mark. */
+/** Times calls by pairs of marks, which are used again. Calls whose marks CUDA refuses are not measured. */
 #include "plugin/interpose/clock.h"
 
 #include "plugin/interpose/report.h"

@@ -1,5 +1,4 @@
-/** Measures how long calls take on their streams. The GPU notes the times. The host reads them at a later
- *  call, and never waits for them. */
+/** Measures how long calls take on their streams, without waiting: results are read at a later call. */
 #pragma once
 
 #include "plugin/interpose/gpu.h"

@@ -83,8 +83,7 @@ void tw_ip_comm_put(tw_ip_comm_t *comm)
     }
 }
 
-/** Take a communicator out of the table, because NCCL may give the same handle to a new one. Returns NULL if
- *  it is not in the table. */
+/** Take a communicator out of the table, because NCCL may reuse its handle. NULL: it is not in the table. */
 static tw_ip_comm_t *comm_take(ncclComm_t nccl)
 {
     (void)pthread_mutex_lock(&table_lock);
@@ -195,8 +194,7 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
     return ncclSuccess;
 }
 
-/** Take one communicator out of the list of expected ones: one derived from `parent`, or the one whose handle
- *  is `nccl`. Returns NULL if there is none. */
+/** Take out of the list one that is derived from `parent`, or has the handle `nccl`. NULL: there is none. */
 static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 {
     expected_t *one;

@@ -55,8 +55,7 @@ ncclResult_t tw_ip_comm_learn(tw_ip_comm_t *comm);
 /** Leave all calls on this communicator to NCCL from now on. */
 void tw_ip_comm_rule_out(tw_ip_comm_t *comm, tw_ip_reason_t why);
 
-/** Tell that NCCL has made a communicator and that its ranks meet at `meeting`. The entry of an older
- *  communicator with the same handle is dropped. */
+/** Tell that NCCL has made a communicator; its ranks meet at `meeting`. Drops an old entry of the handle. */
 void tw_ip_comm_made(ncclComm_t nccl, tw_ip_meeting_t *meeting);
 /** Returns the meeting at which the communicator's ranks have registered, or NULL if none is known. */
 tw_ip_meeting_t *tw_ip_comm_meeting(ncclComm_t nccl);
@@ -67,19 +66,16 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
 /** Tell that NCCL has no more work in the background for `nccl`. The communicators that were expected from
  *  it, and `nccl` itself if it was expected, are now made. */
 void tw_ip_comm_arrived(ncclComm_t nccl);
-/** Call this before a communicator is aborted or revoked: quantized calls that other threads are running on
- *  it then call NCCL no more. */
+/** Call this before aborting or revoking: quantized calls in other threads then stop calling NCCL. */
 void tw_ip_comm_close(ncclComm_t nccl);
-/** Drop the entry of a communicator that ends. Waits for its running operations. If it was aborted, cancels
- *  them instead. */
+/** Drop the entry of a communicator that ends. Waits for its operations; cancels them if is_aborted. */
 void tw_ip_comm_forget(ncclComm_t nccl, int is_aborted);
 /** Tell that a communicator was revoked: it still exists, but does no more work. Cancels its running
  *  operations. Further calls go to NCCL, which refuses them. */
 void tw_ip_comm_revoke(ncclComm_t nccl);
 
-/* Operations that the job made with ncclRedOpCreatePreMulSum: each multiplies by a factor, then adds. Add one
- * and drop one. `find` reads the factor of one for a call of `type`: returns 0 if the operation is not known
- * for that type; its caller holds comm->lock. */
+/** Add, find or drop an operation that the job made with ncclRedOpCreatePreMulSum: it multiplies by a factor,
+ *  then adds. `find` returns 0 if none is known for a call of `type`; its caller holds comm->lock. */
 void tw_ip_comm_scale_add(ncclComm_t nccl, ncclRedOp_t op, ncclDataType_t type, float factor);
 int tw_ip_comm_scale_find(const tw_ip_comm_t *comm, ncclRedOp_t op, ncclDataType_t type, float *factor);
 void tw_ip_comm_scale_drop(ncclComm_t nccl, ncclRedOp_t op);

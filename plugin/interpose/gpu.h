@@ -1,16 +1,13 @@
-/** The CUDA calls that the interposer makes outside the collectives. Errors are logged. Tests replace these
- *  functions. */
+/** CUDA calls of the interposer, except collectives. Errors are logged. Tests replace these functions. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** Returns 1 if there is a GPU, and its driver supports the CUDA version of this build; else 0 (logged,
- *  once). */
+/** Returns 1 if there is a GPU whose driver supports this build's CUDA version; else 0 (logged, once). */
 int tw_ip_gpu_works(void);
-/** Returns the number of the calling thread's GPU, for log lines, or 0 if CUDA does not tell it. Logs nothing
- *  itself. */
+/** Returns the number of the calling thread's GPU, for log lines; 0 if CUDA fails. Logs nothing itself. */
 int tw_ip_gpu_device(void);
 /** Returns 1 if the stream is being captured into a CUDA graph. Returns 0 if CUDA fails: then the quantized
  *  call fails, too. Answering 1 would leave the call to NCCL on this rank alone, and hang. */

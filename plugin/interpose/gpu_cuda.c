@@ -7,8 +7,7 @@
 
 #include "quant/quant.h"
 
-/** The least CUDA version of the driver, 12.1. Kernels of quant/ have more than 4 KB of parameters, which
- *  toolkits and drivers allow since then. */
+/** CUDA 12.1. Older toolkits and drivers refuse kernels with more than 4 KB of parameters, as in quant/. */
 #define LEAST_DRIVER 12010
 _Static_assert(CUDART_VERSION >= LEAST_DRIVER, "kernels with more than 4 KB of parameters need CUDA 12.1");
 

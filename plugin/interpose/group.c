@@ -1,5 +1,4 @@
-/** The group that a thread has open. Every start and end is passed on to NCCL, so that NCCL and this file
- *  count the same depth. */
+/** The group that a thread has open. All starts and ends also go to NCCL, so both count the same depth. */
 #include "plugin/interpose/group.h"
 
 #include <stdlib.h>
@@ -50,8 +49,7 @@ ncclResult_t tw_ip_group_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meetin
     return ncclSuccess;
 }
 
-/** Note the communicators that the group was to make. NCCL has written their handles, or will write them
- *  later if `result` is ncclInProgress. */
+/** Note the group's new communicators. If `result` is ncclInProgress, NCCL will set their handles later. */
 static ncclResult_t welcome(const group_t *ended, ncclResult_t result)
 {
     for (size_t i = 0; i < ended->n_expected; i++) {
@@ -87,8 +85,7 @@ static ncclResult_t group_ask(tw_ip_comm_t *comm)
     return asked == ncclSuccess ? state : asked;
 }
 
-/** Wait until a communicator that does not block has finished the group in the background: calls that were
- *  kept run after NCCL's. */
+/** Wait until a non-blocking communicator has finished the group: calls that were kept run after NCCL's. */
 static ncclResult_t group_settle(tw_ip_comm_t *comm)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};

@@ -41,9 +41,8 @@ int tw_nccl_is_wrapped(void);
 /** Returns the secret that the job gave ncclSetEncryption for NCCL's own sockets, or NULL if it gave none.
  *  The net plugin calls this, because NCCL does not tell it the secret. The text stays valid. Any thread. */
 const char *tw_nccl_secret(void);
-/** The net plugin calls this to send all further log lines to NCCL's logger; NULL changes nothing. Then warns
- *  of misspelt TW_ variables, unless this library has done so, or the caller has (has_named is 1). Any
- *  thread. */
+/** The net plugin calls this to send all further log lines to NCCL's logger; NULL changes nothing. Warns of
+ *  misspelt TW_ variables, unless this library or the caller (has_named: 1) has done so. Any thread. */
 void tw_nccl_log_to(tw_nccl_logger_t logger, int has_named);
 
 TW_C_END

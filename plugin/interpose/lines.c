@@ -35,8 +35,7 @@ void tw_ip_lines_last(void (*print)(void))
     print_last = print;
 }
 
-/** Print the last lines while NCCL still exists. This handler is registered after NCCL was loaded, and atexit
- *  runs handlers in reverse order. */
+/** Print the last lines. Runs before NCCL ends, because it is registered after NCCL was loaded. */
 static void lines_end(void)
 {
     if (print_last) {

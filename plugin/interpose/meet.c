@@ -98,8 +98,7 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** Read the address in an id to which NCCL's ranks connect. Returns 0 if it is neither IPv4 nor an IPv6
- *  address that other hosts can reach. */
+/** Read the address in an id to which ranks connect. Returns 0 if other hosts cannot reach its kind. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -278,16 +277,14 @@ static int find_host(const char *host, uint8_t address[16])
     return 1;
 }
 
-/** Returns the port number `try` of JOB_TRIES, which all ranks compute alike. Rank 0 listens at the first
- *  free one; the other ranks try all. */
+/** Returns port number `try`, the same on all ranks. Rank 0 takes the first free one; the others try all. */
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
-/** Open the job's registry on all addresses of this host, because MASTER_ADDR may name another address here
- *  than on other hosts. */
+/** Open the job's registry on all addresses: other hosts may resolve MASTER_ADDR to another one. */
 static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;

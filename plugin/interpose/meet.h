@@ -16,14 +16,12 @@ typedef struct tw_ip_meeting tw_ip_meeting_t;
  *  stays unchanged if that fails (logged), or if NCCL_COMM_ID is set, because then each rank makes the id
  *  itself. With an unchanged id, no call on the communicator is quantized. */
 void tw_ip_meeting_invite(ncclUniqueId *id);
-/** Register this rank, before NCCL makes a communicator from the id. ncclSystemError (logged): memory is
- *  short and *out is NULL, or this rank cannot know whether it is registered. NCCL must then not be
- *  called. */
+/** Register this rank, before NCCL makes a communicator. ncclSystemError (logged): no memory (*out is NULL),
+ *  or this rank cannot know whether it is registered; then NCCL must not be called. */
 ncclResult_t tw_ip_meeting_begin(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **out);
 /** Destroy a meeting, because NCCL did not make the communicator. */
 void tw_ip_meeting_drop(tw_ip_meeting_t *meeting);
-/** Create a meeting whose answer is `why`, for communicators whose ranks need not ask, or cannot. Returns
- *  NULL if memory is short. */
+/** Create a meeting that has the answer `why`: its ranks need not ask, or cannot. NULL: out of memory. */
 tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
 /** Register with a registry of rank 0 of the launcher's job, on the host MASTER_ADDR. This is for
  *  communicators that NCCL began before this process was redirected: their ids name no registry. Waits for
@@ -31,10 +29,9 @@ tw_ip_meeting_t *tw_ip_meeting_settled(tw_ip_reason_t why);
  *  these communicators. TW_ERR_PEER (logged): this rank cannot know whether it is registered. */
 tw_status_t tw_ip_meeting_of_job(void);
 
-/** Learn whether all ranks have the library. If so, *why is TW_IP_REPLACED. Blocks until the registry
- *  answers; it does at once if all ranks of the communicator have registered. `meeting` is NULL if the
- *  communicator was made without this library. ncclSystemError (logged): this rank cannot know, and must not
- *  go on. Any thread. */
+/** Learn whether all ranks have the library: *why is then TW_IP_REPLACED. Blocks until the registry answers,
+ *  which it does at once if all ranks have registered. `meeting` is NULL if the communicator was made without
+ *  this library. ncclSystemError (logged): this rank cannot know, and must not go on. Any thread. */
 ncclResult_t tw_ip_meeting_ask(tw_ip_meeting_t *meeting, tw_ip_reason_t *why);
 
 TW_C_END

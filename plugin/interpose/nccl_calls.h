@@ -148,13 +148,11 @@ typedef struct tw_ip_functions {
 #undef TW_IP_MEMBER
 } tw_ip_functions_t;
 
-/** Returns the table of NCCL's real functions. A member is NULL if this process's NCCL lacks the function.
- *  Any thread. */
+/** Returns NCCL's real functions. A member is NULL if this process's NCCL lacks it. Any thread. */
 const tw_ip_functions_t *tw_ip_real(void);
 /** Call one of NCCL's real functions. The result is ncclInvalidUsage if this NCCL lacks it. */
 #define TW_IP_CALL(name, ...) (tw_ip_real()->name ? tw_ip_real()->name(__VA_ARGS__) : ncclInvalidUsage)
-/** Returns the address in NCCL of the function with this name. Returns NULL if this library does not wrap the
- *  function, or NCCL lacks it. */
+/** Returns the real address of a wrapped function by name. NULL: not wrapped, or NCCL lacks it. */
 void *tw_ip_real_at(const char *name);
 
 /* ---- one call of a collective -------------------------------------------------------------------------- */

@@ -45,8 +45,7 @@ static int is_set(const char *name)
     return value && *value;
 }
 
-/** Warn of variables that only the PyTorch plugin reads. They distinguish weights from gradients, which
- *  NCCL's calls do not. */
+/** Warn of variables of the PyTorch plugin: NCCL's calls do not tell weights from gradients, as they do. */
 static void look_for_pytorchs_names(void)
 {
     static const struct {

@@ -53,8 +53,7 @@ typedef struct object {
 
 /* ---- places to redirect -------------------------------------------------------------------------------- */
 
-/** Returns the address of NCCL's function with this name and stores its wrapper's in *to. Returns NULL if the
- *  function is not wrapped or NCCL lacks it. */
+/** Returns the real address of a wrapped function by name, and its wrapper in *to. NULL: there is none. */
 static void *find_wrapped(const char *name, void **to)
 {
     if (strncmp(name, "nccl", 4) != 0) {
@@ -84,8 +83,7 @@ static int object_has(const object_t *object, uintptr_t at)
     return at >= object->first && at < object->end;
 }
 
-/** Add the place of a relocation if it holds the address of a wrapped function of NCCL, or will hold it once
- *  the linker resolves the call (lazy binding). */
+/** Add a relocation's place if it holds a wrapped function's address, or will once the call is resolved. */
 static void scan_relocation(const object_t *object, const ElfW(Rela) * relocation, places_t *places)
 {
     unsigned long type = ELF64_R_TYPE(relocation->r_info);
@@ -232,8 +230,7 @@ static int open_pages(const place_t *items, size_t n)
     return 0;
 }
 
-/** Set all addresses, or none. Steps that can fail come before the first address is set, so nothing has to be
- *  undone. Returns 0 or errno. */
+/** Set all addresses or none: all that can fail comes before the first. Returns 0 or errno. */
 static int set_all(const places_t *places)
 {
     int error = places->is_short ? ENOMEM : open_pages(places->items, places->n);
@@ -288,8 +285,7 @@ static void say_refused(int error)
     }
 }
 
-/** Redirect the calls of all objects that are loaded. Returns the number of addresses changed, or -1. The
- *  caller holds the lock. */
+/** Redirect calls of all loaded objects. Returns the number changed, or -1. The caller holds `lock`. */
 static int redirect(void)
 {
     scan_t scan = {.error = 0};
@@ -311,8 +307,7 @@ static int redirect(void)
     return is_refused ? -1 : (int)scan.places.n;
 }
 
-/** Redirect. The first time, also register with the job's registry, because the ids of communicators that
- *  NCCL has already begun name no registry. */
+/** Redirect. The first time, register at the job's registry: ids that are already used name none. */
 static int redirect_and_meet(void)
 {
     int was_on = is_on, n = redirect();

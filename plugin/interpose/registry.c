@@ -190,8 +190,7 @@ static meeting_t *meeting_find(registry_t *registry, const uint8_t *name)
     return m;
 }
 
-/** Returns 1 if the socket took the whole message. A short write is a failure: the message fits the socket's
- *  buffer, which is empty. */
+/** Returns 1 if the socket took the whole message. It fits the empty buffer, so less is a failure. */
 static int send_all(int fd, const void *message, size_t bytes)
 {
     return send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
@@ -293,8 +292,7 @@ static void attend_all(registry_t *registry, const struct pollfd *fds)
     registry->n_clients = kept;
 }
 
-/** Returns poll's timeout in ms; -1: no limit. With clients it is PAUSE_MS, so that waiting questions and
- *  timeouts are looked at that often. */
+/** Returns poll's timeout in ms; -1: none. With clients, waiting questions are tested every PAUSE_MS. */
 static int pause_ms(const registry_t *registry)
 {
     return registry->n_clients == 0 && tw_time_sec() >= registry->deaf_sec ? -1 : PAUSE_MS;
@@ -368,8 +366,7 @@ static registry_t *registry_create(const tw_ip_place_t *place)
     return NULL;
 }
 
-/** All registries, which exist until the process ends: one for each address that ids name, and the job's,
- *  which has a given port. */
+/** All registries, which live as long as the process: one per address in ids, and the job's on its port. */
 static registry_t *registries[8];
 static pthread_mutex_t registries_lock = PTHREAD_MUTEX_INITIALIZER;
 

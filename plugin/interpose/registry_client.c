@@ -64,8 +64,7 @@ static int send_all(int fd, const void *message, size_t bytes)
     return send(fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/** Connect to the registry, and check by its welcome that it has the meeting's key. Returns the socket, or -1
- *  if no such registry answered. */
+/** Connect, and check that the registry has the meeting's key. Returns the socket, or -1 if none answered. */
 static int reach(const tw_ip_place_t *place, double end_sec, tw_ip_session_t *session)
 {
     tw_ip_hello_t hello;

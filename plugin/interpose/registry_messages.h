@@ -80,8 +80,7 @@ typedef struct tw_ip_session {
     uint8_t rank_nonce[TW_IP_NONCE_BYTES], registry_nonce[TW_IP_NONCE_BYTES];
 } tw_ip_session_t;
 
-/** Compute the hash of a message. `letter` is the kind of message, which the hash covers too: 'w' for
- *  welcome, 'q' for question, 'a' for answer. */
+/** Compute a message's hash, which includes its kind: 'w' (welcome), 'q' (question) or 'a' (answer). */
 void tw_ip_sign(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,
                 uint8_t mac[TW_IP_MAC_BYTES]);
 int tw_ip_is_signed(const tw_ip_session_t *session, char letter, const void *message, size_t bytes,

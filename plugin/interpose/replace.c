@@ -7,8 +7,7 @@
 
 #define SEED 0x7457 /**< seed of stochastic rounding in all calls; `step` makes their random numbers differ */
 
-/** Judge a call whose communicator has an entry. Sets the factor and codec of *ready. The caller holds
- *  comm->lock. */
+/** Judge a call, and set *ready's factor and codec. The caller holds comm->lock. */
 static tw_ip_reason_t replace_judge(tw_ip_comm_t *comm, const tw_ip_call_t *call, tw_ip_ready_t *ready)
 {
     tw_ip_policy_t policy = tw_ip_policy_get();

@@ -13,14 +13,11 @@ void tw_ip_report_one_node(void);
 /** Tell that a communicator spans nodes. The first call prints what will be quantized. From then on this
  *  process reports, but a process that it forks does not. */
 void tw_ip_report_begin(int rank, int world, int n_nodes);
-/** Count a call that was quantized. bytes_after is what this rank sent to other nodes, bytes_before what it
- *  would have sent in NCCL's ring. */
+/** Count a quantized call. This rank sent bytes_after to other nodes; NCCL's ring would send bytes_before. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
-/** Print for the user that nothing is quantized on a communicator, with the reason `why`. A line that equals
- *  the last such line is not printed again. */
+/** Print that nothing is quantized on a communicator, and `why`. Does not repeat its last line. */
 void tw_ip_report_absent(int rank, int world, const char *why);
-/** Print a line for the user if a communicator's ranks cannot use a registry. Only the first such line of a
- *  process is printed. */
+/** Print that a communicator's ranks cannot use a registry. Only a process's first such line is printed. */
 void tw_ip_report_no_registry(const char *line);
 /** Add the time that a quantized call took on its stream. */
 void tw_ip_report_time(tw_ip_kind_t kind, double sec);

@@ -1,5 +1,4 @@
-/** The wrappers: functions under NCCL's names that the job calls. A call that is not quantized is passed on
- *  to NCCL unchanged. */
+/** The wrappers: functions under NCCL's names. Calls that are not quantized go on to NCCL unchanged. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -104,8 +103,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return result;
 }
 
-/** Note a communicator that NCCL has made from an id. Its handle is already set, even in a group or in
- *  non-blocking mode. */
+/** Note a communicator made from an id. Its handle is set at once, also in a group or without blocking. */
 static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     if ((result == ncclSuccess || result == ncclInProgress) && out && *out) {
@@ -168,8 +166,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
     return result;
 }
 
-/** Note a communicator that NCCL derives from another. Its handle is NULL until NCCL has made it: at once, at
- *  the group's end, or later in the background. */
+/** Note a communicator derived from another. Its handle is NULL until NCCL has made it, perhaps later. */
 static ncclResult_t derived(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting_t *meeting, ncclResult_t result)
 {
     ncclResult_t kept = result;
@@ -207,8 +204,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
                : ncclSystemError;
 }
 
-/** Nothing is quantized on a grown communicator: only some ranks pass the id, so they cannot all learn from
- *  it where the registry is. */
+/** Nothing is quantized on a grown communicator: not all ranks pass the id, which names the registry. */
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {

@@ -1,5 +1,4 @@
-/* Opens the interposer if TW_INTERPOSE asks for it. It is a separate library with its own copy of the log,
- * and stays loaded. */
+/* Opens the interposer if TW_INTERPOSE asks for it: a library with its own copy of the log, never closed. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>
@@ -37,8 +36,7 @@ typedef void (*log_to_t)(tw_nccl_logger_t logger, int has_named);
 
 static _Atomic(tw_nccl_logger_t) nccl_logger;
 
-/** Pass NCCL's logger on to the interposer. has_named is 1 if this library has warned of misspelt variables,
- *  so that the interposer does not warn again. */
+/** Pass NCCL's logger to the interposer. has_named: 1 if this library has warned of misspelt variables. */
 static void share_log(void *library, int has_named)
 {
     log_to_t log_to = NULL;

@@ -6,10 +6,9 @@
 
 TW_C_BEGIN
 
-/** Send all further log lines to NCCL's logger; NULL changes nothing. NCCL_DEBUG=WARN then shows errors and
- *  warnings, and INFO also shows info. If NCCL_DEBUG hides errors and warnings, they go to stderr: NCCL goes
- *  on without a plugin that has failed, so users would not notice. A TW_LOG_LEVEL that is set hides more
- *  lines. */
+/** Send all further log lines to NCCL's logger; NULL changes nothing. NCCL_DEBUG=WARN shows errors and
+ *  warnings, INFO also info. Errors and warnings that NCCL_DEBUG hides go to stderr: NCCL goes on without a
+ *  plugin that has failed, and users must notice. If TW_LOG_LEVEL is set, it hides more lines. */
 void tw_nccl_log_install(tw_nccl_logger_t logger);
 /** Returns 1 if NCCL_DEBUG shows lines of this level. Looks only at the environment, although NCCL also reads
  *  configuration files. */

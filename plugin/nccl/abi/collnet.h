@@ -86,8 +86,7 @@ typedef struct tw_nccl_collnet_v9 {
 
 typedef tw_nccl_collnet_v9_t tw_nccl_collnet_v10_t;
 
-/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator, which init makes. The two differ
- *  only in the type of the properties. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context per communicator. Only their properties differ. */
 #define TW_NCCL_COLLNET_WITH_CONTEXT(properties_t)                                        \
     const char *name;                                                                     \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_logger_t logger);  \

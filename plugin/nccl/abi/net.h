@@ -7,8 +7,7 @@
 
 TW_C_BEGIN
 
-/** Size of a connection handle: the receiver's `listen` writes one, NCCL carries it to the sender's process,
- *  and `connect` reads it there. */
+/** Size of a handle: the receiver's `listen` writes it, and the sender's `connect` gets it from NCCL. */
 #define TW_NCCL_HANDLE_BYTES 128
 /** The most requests that NCCL has running on one connection. */
 #define TW_NCCL_REQUESTS 32
@@ -54,8 +53,7 @@ typedef struct tw_nccl_profiler_socket {
 
 /* ---- what a device is ---------------------------------------------------------------------------------- */
 
-/** The first and the last fields of a device's properties, which all versions have. The plugin owns the
- *  strings. */
+/** The first and last fields of all versions' device properties. The plugin owns the strings. */
 #define TW_NCCL_NET_PROPS_FIRST                         \
     char *name;                                         \
     char *pci_path; /**< below /sys; NULL: none */      \
@@ -209,8 +207,7 @@ typedef struct tw_nccl_net_v10 {
     TW_NCCL_NET_FROM_V10
 } tw_nccl_net_v10_t;
 
-/** v11 (from 2.28) and v12 (from 2.30) have a context for each communicator, which init makes. The two differ
- *  only in the type of the properties. */
+/** v11 (from 2.28) and v12 (from 2.30) have a context per communicator. Only their properties differ. */
 #define TW_NCCL_NET_WITH_CONTEXT(properties_t)                                               \
     const char *name;                                                                        \
     tw_nccl_result_t (*init)(void **context, uint64_t comm_id, tw_nccl_net_config_t *config, \

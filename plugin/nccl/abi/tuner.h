@@ -1,5 +1,4 @@
-/** NCCL's tuner plugin interface, v2 to v7. Before each collective NCCL asks the tuner which algorithm and
- *  protocol to use. */
+/** NCCL's tuner plugin interface, v2 to v7: chooses the algorithm and protocol of each collective. */
 #pragma once
 
 #include "plugin/nccl/abi/common.h"

@@ -45,9 +45,8 @@ tw_status_t tw_collnet_settings_read(tw_collnet_settings_t *settings);
 typedef struct tw_collnet_listener tw_collnet_listener_t;
 typedef struct tw_collnet_comm tw_collnet_comm_t;
 
-/** Listen for other ranks on a device, and write a handle of TW_NCCL_HANDLE_BYTES, with which they connect.
- *  TW_ERR_INVALID (no such device), TW_ERR_CONFIG, TW_ERR_IO, TW_ERR_INTERNAL (no random numbers),
- *  TW_ERR_NO_MEMORY. */
+/** Listen on a device, and write a handle of TW_NCCL_HANDLE_BYTES for the other ranks. TW_ERR_INVALID
+ *  (device), TW_ERR_CONFIG, TW_ERR_IO, TW_ERR_INTERNAL (no random numbers), TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_listen(int dev, void *handle, tw_collnet_listener_t **out);
 /** Close and free a listener. Accepts NULL. */
 void tw_collnet_listener_close(tw_collnet_listener_t *listener);
@@ -68,8 +67,7 @@ typedef struct tw_collnet_region tw_collnet_region_t;
 /** Register memory. Operations work without it. It lets tw_collnet_deregister find operations that NCCL has
  *  given up and that still use the memory. TW_ERR_NO_MEMORY. */
 tw_status_t tw_collnet_register(tw_collnet_comm_t *comm, void *data, size_t bytes, tw_collnet_region_t **out);
-/** Deregister memory, which no operation touches afterwards. If one still uses it, cancels all operations,
- *  and the communicator ends. */
+/** Deregister memory: no operation touches it afterwards. If one still uses it, the communicator ends. */
 void tw_collnet_deregister(tw_collnet_region_t *region);
 
 /* ---- operations ---------------------------------------------------------------------------------------- */

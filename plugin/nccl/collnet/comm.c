@@ -1,5 +1,4 @@
-/* The functions that NCCL's threads call: they hand operations to the communicator's worker thread, and test
- * whether it has finished them. */
+/* Functions for NCCL's threads: they give operations to the worker thread, and test whether it is done. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

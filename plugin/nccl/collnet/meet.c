@@ -13,8 +13,7 @@
 #define MAGIC 0x74774331u /* "twC1" */
 #define SECRET_BYTES 16
 
-/* Content of NCCL's handle, followed by zeros. Numbers are in the machine's byte order, which is the same on
- * both ends. */
+/* Content of NCCL's handle; zeros follow. Both ends have the same byte order. */
 typedef struct handle {
     uint32_t magic;
     uint32_t port;

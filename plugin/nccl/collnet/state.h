@@ -9,8 +9,7 @@
 
 TW_C_BEGIN
 
-/** The most requests of one communicator at a time. NCCL uses fewer: its steps times its groups of
- *  channels. */
+/** The most requests of one communicator at a time. NCCL uses fewer: steps times groups of channels. */
 #define TW_COLLNET_REQUESTS 128
 
 /* ---- meet.c -------------------------------------------------------------------------------------------- */
@@ -55,8 +54,7 @@ struct tw_collnet_comm {
     int is_closing; /**< the worker must end */
     int has_ended;  /**< the worker has ended */
     int is_orphan;  /**< tw_collnet_close has returned, so the worker frees this struct */
-    /* All below is used only by the worker. But any thread may wake the transport once ranks are
-     * connected. */
+    /* Only the worker uses all below, but any thread may wake the transport once ranks are connected. */
     tw_transport_t *transport;
     tw_coll_t *coll;
     size_t *counts; /**< [world], scratch: each rank's elements in the window of an operation */

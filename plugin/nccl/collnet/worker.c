@@ -112,8 +112,7 @@ static tw_status_t worker_test_all(tw_collnet_comm_t *comm)
     return status < 0 ? status : TW_OK;
 }
 
-/** Returns 1 if there is something to do. Returns 0 if the worker may sleep; is_asleep then makes other
- *  threads wake it. */
+/** Returns 1 if there is work. Returns 0 if the worker may sleep; is_asleep then makes others wake it. */
 static int is_wanted(tw_collnet_comm_t *comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -153,8 +152,7 @@ static void worker_publish(tw_collnet_comm_t *comm, tw_status_t status)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/** End all requests with this status, and wait until the communicator is closed. Requests posted meanwhile
- *  fail with the status, too. */
+/** End all present and later requests with this status. Returns when the communicator is being closed. */
 static void worker_fail(tw_collnet_comm_t *comm, tw_status_t status)
 {
     tw_collnet_request_t *request;
@@ -217,8 +215,7 @@ static tw_status_t compare_terms(const tw_collnet_comm_t *comm, const terms_t *a
     return TW_OK;
 }
 
-/** Gather and compare the terms of all ranks. It is the last step that can fail, so that either all ranks
- *  connect or none. */
+/** Compare all ranks' terms. It is the last step that can fail: either all ranks connect or none. */
 static tw_status_t worker_agree(tw_collnet_comm_t *comm)
 {
     const tw_collnet_settings_t *settings = &comm->meeting.settings;

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offset in NCCL's handle, after p2p's own handle, of the number of the dial (connecting) that this process
- * has begun with that handle; 0: none. */
+/* Offset in NCCL's handle, after p2p's, of the number of the dial that this process began; 0: none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
@@ -83,8 +82,7 @@ err_domain:
     return status;
 }
 
-/** Make a connection of an accepted peer. tw_net_domain_take cannot fail here, because the listener already
- *  uses the domain. */
+/** Make a connection of an accepted peer. Cannot fail to take the domain: the listener already uses it. */
 static tw_status_t adopt(tw_net_domain_t *domain, tw_p2p_peer_t *peer, tw_net_comm_t **out)
 {
     tw_net_domain_t *taken = NULL;

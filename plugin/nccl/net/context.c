@@ -1,7 +1,5 @@
-/* Contexts, the devices of this process, and a p2p end for each device in use.
- *
- * Some state is global, because NCCL passes no context to `devices` and `properties`, and before v11 to no
- * function. */
+/* Contexts, devices, and a p2p end for each device in use. Some state is global, because NCCL passes no
+ * context to `devices` and `properties`, and before v11 to no function. */
 #include "plugin/nccl/net/state.h"
 
 #include <stdlib.h>

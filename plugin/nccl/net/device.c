@@ -103,8 +103,7 @@ static void guess_speeds(tw_net_devices_t *devices, double gbps)
     }
 }
 
-/** Returns 1 (logged) if all packets to this device's subnet would leave by another device that is already in
- *  the list. */
+/** Returns 1 (logged) if packets to this device's subnet would leave by a device that is in the list. */
 static int is_claimed(const tw_net_devices_t *devices, const tw_net_device_t *device)
 {
     char twin[TW_DEVICES_NAME_BYTES];

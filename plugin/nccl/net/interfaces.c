@@ -12,8 +12,7 @@
 
 #define NAMES_BYTES 512
 
-/** Returns the address family that NCCL_SOCKET_FAMILY names, AF_INET or AF_INET6, otherwise AF_UNSPEC. Like
- *  NCCL, ignores other values. */
+/** Returns AF_INET or AF_INET6 as NCCL_SOCKET_FAMILY says, or (like NCCL) AF_UNSPEC for any other value. */
 static int wanted_family(void)
 {
     const char *text = getenv("NCCL_SOCKET_FAMILY");
@@ -49,8 +48,7 @@ static reach_t reach_of(const uint8_t address[16])
     return IN6_IS_ADDR_LOOPBACK(in6) ? HOST : IN6_IS_ADDR_LINKLOCAL(in6) ? LINK_BY_ITSELF : ANYWHERE;
 }
 
-/** Returns 1 if `address` is a better address for an interface than `than`: it can be reached from farther
- *  away, or from as far and is IPv4. */
+/** Returns 1 if `address` reaches farther than `than`, or as far and only `address` is IPv4. */
 static int is_better(const uint8_t address[16], const uint8_t than[16])
 {
     reach_t own = reach_of(address), other = reach_of(than);
@@ -129,8 +127,7 @@ int tw_net_interfaces_match(const char *text, const char *name)
     "cali,cilium_,cni,docker,flannel,genev_sys_,kube,lxcbr,lxdbr,ovn-k8s-mp,podman,tunl,veth,virbr,vxlan_" \
     "sys_"
 
-/** Returns 1 for a bridge that Docker made: "br-" and 12 hex digits. Other names with "br-" are networks of
- *  hosts ("br-ex", "br-storage"). */
+/** Returns 1 for Docker's bridges: "br-" and 12 hex digits. Others ("br-ex", "br-storage") are networks. */
 static int is_dockers(const char *name)
 {
     return strncmp(name, "br-", 3) == 0 && strspn(name + 3, "0123456789abcdef") == 12 && name[15] == '\0';

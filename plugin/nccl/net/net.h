@@ -79,22 +79,18 @@ typedef struct tw_net_context tw_net_context_t;
 
 #define TW_NET_NO_CLASS (-1)
 
-/** Make a context. The first call in a process finds the devices. traffic_class is the one of all its
- *  packets, 0 to 255; negative means the system's default. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO,
- *  TW_ERR_NO_MEMORY. */
+/** Make a context. The first call in a process finds the devices. traffic_class: that of its packets, 0 to
+ *  255; negative: the system's. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
-/** Release a context. Its open connections stay usable, and it is freed with the last of them. Accepts
- *  NULL. */
+/** Release a context. Its open connections stay usable; the last one frees it. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
-/** Get the one context for versions of NCCL that have no contexts. The first call makes it. It is never
- *  freed. */
+/** Get the context of versions without contexts. The first call makes it. It is never freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
 /** Returns the devices of this process, or NULL before a context has found any. */
 const tw_net_devices_t *tw_net_devices_get(void);
 /** Returns device number `dev`, or NULL if there is none. */
 const tw_net_device_t *tw_net_device_get(int dev);
-/** Returns the time of a small message that the user has set (TW_NET_ALPHA_US), for NCCL's graph search; 0:
- *  not set. */
+/** Returns TW_NET_ALPHA_US, a small message's time, for NCCL's graph search; 0: the user has not set it. */
 float tw_net_latency_us(void);
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -112,8 +108,7 @@ tw_status_t tw_net_listen(tw_net_context_t *context, int dev, void *handle, tw_n
  *  TW_ERR_FORMAT (not a handle), TW_ERR_AUTH, TW_ERR_PEER, TW_ERR_TIMEOUT and as tw_net_listen. */
 tw_status_t tw_net_connect(tw_net_context_t *context, int dev, void *handle, int traffic_class,
                            tw_net_comm_t **out);
-/** Accept a connection. TW_IN_PROGRESS: no peer has connected yet. Connections that do not prove that they
- *  know the handle's secret are refused. */
+/** Accept a connection. TW_IN_PROGRESS: none yet. Refuses peers that do not prove they know the secret. */
 tw_status_t tw_net_accept(tw_net_listener_t *listener, tw_net_comm_t **out);
 /** Close and free a listener. Accepts NULL. */
 void tw_net_listener_close(tw_net_listener_t *listener);
@@ -129,8 +124,7 @@ typedef struct tw_net_region tw_net_region_t;
  *  kernels copy to host memory while messages are sent. TCP needs no registration. It serves
  *  tw_net_deregister: an aborted NCCL frees memory that running messages still use. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
-/** Deregister memory, which no message touches afterwards. Messages that still use it end with
- *  TW_ERR_CANCELED. */
+/** Deregister memory: no message touches it afterwards. Those that use it end with TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -150,10 +144,9 @@ tw_status_t tw_net_send(tw_net_comm_t *comm, const tw_net_buffer_t *buffer, tw_n
 /** Post the receiving of n messages as one request, 1 to TW_NET_RECVS_MAX. Messages with equal tags arrive in
  *  the order in which they were sent. Errors as tw_net_send; TW_ERR_INVALID also if n is out of range. */
 tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int n, tw_net_request_t **out);
-/** Test a request. Returns TW_OK once all its messages are done, and sets sizes[i] to the bytes sent or
- *  received (`sizes` may be NULL). Returns TW_IN_PROGRESS while it runs. TW_ERR_PEER, TW_ERR_CANCELED (its
- *  memory was deregistered), TW_ERR_TRUNCATED (a message was larger than its buffer). After any result but
- *  TW_IN_PROGRESS the request no longer exists. */
+/** Test a request. TW_OK: all its messages are done, and sizes[i] are their bytes (`sizes` may be NULL).
+ *  TW_IN_PROGRESS: it runs. TW_ERR_PEER, TW_ERR_CANCELED (its memory was deregistered), TW_ERR_TRUNCATED (a
+ *  message was larger than its buffer). Unless it is TW_IN_PROGRESS, the request no longer exists. */
 tw_status_t tw_net_test(tw_net_request_t *request, int *sizes);
 
 TW_C_END

@@ -57,8 +57,7 @@ static tw_status_t check_buffers(const tw_net_buffer_t *buffers, int n)
 
 /* ---- the profiler -------------------------------------------------------------------------------------- */
 
-/** Tell the profiler that messages are posted. The caller does not hold the lock: a callback may call the
- *  net. */
+/** Tell the profiler that messages are posted. Call without the lock: the callback may call the net. */
 static void profile_start(tw_net_request_t *request, const tw_net_buffer_t *buffers, int n, int op)
 {
     tw_nccl_profiler_t profiler = tw_net_profiler();
@@ -139,8 +138,7 @@ tw_status_t tw_net_recv(tw_net_comm_t *comm, const tw_net_buffer_t *buffers, int
     return post_all(comm, buffers, n, tw_p2p_recv, out);
 }
 
-/** Test the messages in order, from n_done on. A p2p request that is done no longer exists, so it must not be
- *  tested again. */
+/** Test the messages in order, from n_done on: p2p requests that are done no longer exist. */
 static tw_status_t test_posted(tw_net_request_t *request)
 {
     tw_p2p_t *p2p = request->comm->domain->p2p;

@@ -83,8 +83,7 @@ void tw_net_ticker_wake(tw_net_domain_t *domain);
 /** Returns the user's profiler, or NULL if there is none. */
 tw_nccl_profiler_t tw_net_profiler(void);
 
-/** Begin to use a device's domain. Its first user opens the p2p end. TW_ERR_INVALID (no such device) and as
- *  tw_p2p_create. */
+/** Begin to use a domain. Its first user opens the p2p end. TW_ERR_INVALID (dev), and as tw_p2p_create. */
 tw_status_t tw_net_domain_take(tw_net_context_t *context, int dev, tw_net_domain_t **out);
 /** Stop using a domain. Its last user destroys the p2p end, and blocks meanwhile. The context's last user
  *  frees the context. */

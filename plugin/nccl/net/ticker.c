@@ -8,8 +8,7 @@
 #define SOON_NS 500000L
 #define LATER_NS 50000000L
 
-/** Sleep for *sleep_ns, or until the ticker is woken: then *sleep_ns becomes SOON_NS. Returns 0 if the ticker
- *  must end. */
+/** Sleep for *sleep_ns, or until woken: *sleep_ns is then SOON_NS. Returns 0 if the ticker must end. */
 static int sleep_for(tw_net_domain_t *domain, long *sleep_ns)
 {
     struct timespec until;
@@ -68,8 +67,7 @@ static void wake(tw_net_domain_t *domain, int to_end)
     pthread_mutex_unlock(&domain->tick_lock);
 }
 
-/** Wakes the ticker only once, and only from a long sleep: waking costs a system call and a context
- *  switch. */
+/** Wakes the ticker only once, from a long sleep: waking costs a system call and a context switch. */
 void tw_net_ticker_wake(tw_net_domain_t *domain)
 {
     if (domain->is_idle) {

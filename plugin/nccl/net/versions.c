@@ -1,5 +1,4 @@
-/* The tables of functions for NCCL, v7 to v12: thin layers over net.h. Versions without contexts use the
- * shared context (tw_net_context_shared). */
+/* The tables for NCCL, v7 to v12: thin layers over net.h. Versions without contexts use the shared one. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"

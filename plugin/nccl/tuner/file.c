@@ -1,5 +1,4 @@
-/* Reads TW_TUNER_FILE by a table: each row has the path of a value in the JSON ("inter.gbps"), and the member
- * of tw_tuner_constants_t to which it belongs. */
+/* Reads TW_TUNER_FILE. A row of a table has a value's path in the JSON ("inter.gbps"), and its member. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include <errno.h>

@@ -80,8 +80,7 @@ typedef struct tw_tuner_op {
     int n_ops;    /**< operations that NCCL runs as one */
 } tw_tuner_op_t;
 
-/** Estimate an operation's time in microseconds. Negative if it is not known for this algorithm, function or
- *  protocol. */
+/** Estimate an operation's microseconds; negative if not known for this algorithm, function or protocol. */
 double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int algo, int proto);
 
 /** Fill NCCL's table [n_algos][n_protos] with expected times, if the speed between nodes is known. Forbidden
@@ -90,11 +89,10 @@ double tw_tuner_time_us(const tw_tuner_t *tuner, const tw_tuner_op_t *op, int al
  *  left to NCCL, which knows it better. */
 void tw_tuner_fill(tw_tuner_t *tuner, const tw_tuner_op_t *op, float *table, int n_algos, int n_protos);
 
-/** Find the entry that NCCL uses: the lowest that is not negative, and the first of equal ones. Returns 0 if
- *  there is none. */
+/** Find the entry that NCCL uses: the first of the lowest non-negative ones. Returns 0 if there is none. */
 int tw_tuner_lowest(const float *table, int n_algos, int n_protos, int *algo, int *proto);
 
-/* Names for logs, like "all_reduce", "ring", "ll128"; "?" for an unknown value. */
+/** Names for logs, like "all_reduce", "ring", "ll128"; "?" for an unknown value. */
 const char *tw_tuner_func_name(int func);
 const char *tw_tuner_algo_name(int algo);
 const char *tw_tuner_proto_name(int proto);

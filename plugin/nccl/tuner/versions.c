@@ -1,5 +1,4 @@
-/* The tables of functions for NCCL, v2 to v7: thin layers over tuner.h. get_coll_info never fails, because
- * NCCL would then fail the operation. */
+/* The tables for NCCL, v2 to v7, over tuner.h. get_coll_info never fails: that would fail the operation. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/tuner/tuner.h"
