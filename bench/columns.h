@@ -50,7 +50,7 @@ void bench_table_row(const bench_table_t *table, const void *row, const char *no
 void bench_table_add(const bench_table_t *table, const void *row, tw_json_t *json);
 /** Write the row as a line of JSON. Does nothing if `out` is NULL. Errors as tw_json_write_line. */
 tw_status_t bench_table_write(const bench_table_t *table, const void *row, FILE *out);
-/** Both: bench_table_row and bench_table_write. */
+/** Call bench_table_row, then bench_table_write. */
 tw_status_t bench_table_report(const bench_table_t *table, const void *row, const char *note, FILE *out);
 
 /* ---- a file of such lines ------------------------------------------------------------------------------ */

@@ -9,8 +9,7 @@
  *
  *  There is no profiler plugin. It could tell the collnet the type of a gather, but NCCL rarely uses a
  *  collnet for gathers, and only one profiler can be loaded, which may be the user's. There is no env plugin
- *  either: users would have to set a variable to load it, and can as well set the variables that it would
- *  set.
+ *  either: users would set a variable to load it, and can as well set the variables that it would set.
  *
  *  This header declares only the tables of variables, for a program that lists them. */
 #pragma once

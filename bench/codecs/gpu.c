@@ -107,7 +107,7 @@ static tw_status_t gpu_set_up(gpu_t *gpu, const cb_case_t *c)
     static const cb_memory_t memory = {.mem = TW_MEM_CUDA, .copy = gpu_copy_in};
     cb_rig_t *rig = &gpu->rig;
     TW_TRY(cb_rig_init(rig, c, &memory));
-    if ((double)rig->at.bytes < rig->at.moved) { /* gpu_run_copy moves as many bytes inside a set */
+    if ((double)rig->at.bytes < rig->at.moved) { /* gpu_run_copy needs `moved` bytes in a set */
         rig->at.bytes = ((size_t)rig->at.moved + 255) & ~(size_t)255;
     }
     rig->n_sets = ARENA_BYTES / rig->at.bytes;

@@ -33,7 +33,7 @@ typedef struct cb_case {
 
 size_t cb_case_bytes(const cb_case_t *c);
 
-/** Times are medians of one operation. */
+/** Medians of the time of one operation, and of a copy. */
 typedef struct cb_result {
     double moved_bytes; /**< bytes that the operation must read and write */
     double op_sec;

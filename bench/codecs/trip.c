@@ -156,7 +156,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
 /** Make a message of each run of tensors of one type, or, with chunk_elems, of each chunk of a tensor. */
 static void trip_make_messages(trip_t *trip, size_t chunk_elems)
 {
-    size_t done = 0; /* elements placed so far, 4 bytes each whatever their type */
+    size_t done = 0; /* number of elements placed so far in `decoded` */
     for (size_t t = 0; t < trip->set->n_tensors; t++) {
         const cb_tensor_t *tensor = &trip->set->tensors[t];
         size_t step = chunk_elems ? chunk_elems : tensor->n_elems;

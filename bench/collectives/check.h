@@ -1,4 +1,4 @@
-/** Compares results with a reference in fp64; errors must be within the codecs' bounds. */
+/** Compares results with a reference computed in fp64. Errors must be within the codecs' bounds. */
 #pragma once
 
 #include "bench/collectives/data.h"

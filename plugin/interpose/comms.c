@@ -194,7 +194,8 @@ ncclResult_t tw_ip_comm_expect(ncclComm_t parent, ncclComm_t *out, tw_ip_meeting
     return ncclSuccess;
 }
 
-/** Take out of the list one that is derived from `parent`, or has the handle `nccl`. NULL: there is none. */
+/** Take from the list a communicator derived from `parent`, or with the handle `nccl`. NULL: there is
+ *  none. */
 static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 {
     expected_t *one;

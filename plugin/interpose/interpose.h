@@ -4,13 +4,13 @@
  *    wrappers.c    the functions that a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
- *    meet.h        whether all ranks of a communicator have this library; registry.h keeps who has it
- *    comms.h       communicators, and where their ranks are
+ *    meet.h        whether all ranks of a communicator have this library; they register at a registry (registry.h)
+ *    comms.h       communicators, and whether they span nodes
  *    replace.h     runs a call by the library's collectives, on the caller's stream and communicator
  *    group.h       calls between ncclGroupStart and ncclGroupEnd
- *    report.h      what was saved, and what was left alone
+ *    report.h      the bytes that were saved, and the calls that were left to NCCL
  *    gpu.h         other calls of CUDA
- *    redirect.h    redirects the calls of shared objects that were loaded before this library
+ *    redirect.h    redirects the calls of shared objects that the process has loaded
  *    lines.h       where log lines go
  *
  *  A job may call the functions below, which it finds with dlsym. TW_NCCL_OPTION_PLAIN exempts one call. */

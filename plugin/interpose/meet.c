@@ -98,7 +98,7 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** Read the address in an id to which ranks connect. Returns 0 if other hosts cannot reach its kind. */
+/** Read the address in an id to which NCCL's ranks connect. Returns 0 if other hosts cannot reach it. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -297,7 +297,7 @@ static tw_status_t open_job_registry(const tw_ip_place_t *place)
     return status;
 }
 
-/** Register at rank 0's registry. Tries all ports again until TW_JOIN_TIMEOUT, as rank 0 may be later. */
+/** Register at rank 0's registry, which may open later: tries all ports again until TW_JOIN_TIMEOUT. */
 static tw_status_t register_at_job(tw_ip_meeting_t *meeting)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};

@@ -45,7 +45,8 @@ static int is_set(const char *name)
     return value && *value;
 }
 
-/** Warn of variables of the PyTorch plugin: NCCL's calls do not tell weights from gradients, as they do. */
+/** Warn of the PyTorch plugin's variables for weights and gradients: NCCL's calls do not say which is
+ *  which. */
 static void look_for_pytorchs_names(void)
 {
     static const struct {

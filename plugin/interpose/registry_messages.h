@@ -29,7 +29,7 @@ typedef struct tw_ip_entry {
     uint32_t rank, world;
     uint32_t cannot;  /**< 1: the rank has the library, but cannot use it */
     uint32_t wait_ms; /**< longest wait of the registry for ranks that have not registered */
-    uint64_t terms;   /**< hash of what must be the same on all ranks */
+    uint64_t terms;   /**< hash of the settings that must be the same on all ranks */
     uint64_t process; /**< random number of this process: tells whether two ranks are one process */
 } tw_ip_entry_t;
 

@@ -26,7 +26,7 @@ void tw_ip_report_left(tw_ip_kind_t kind, tw_ip_reason_t why);
 
 /** Ways in which data bypass the net plugin. The interposer sees only that the job begins to use one. */
 typedef enum tw_ip_bypass {
-    TW_IP_WINDOWS,     /**< NCCL's own collectives may take other ways for this memory */
+    TW_IP_WINDOWS,     /**< memory windows: NCCL's collectives on them may bypass the net plugin */
     TW_IP_DEVICE_COMM, /**< the job's kernels move data */
     TW_IP_ONE_SIDED,   /**< the job writes into other ranks' windows */
     TW_IP_BYPASSES

@@ -1,4 +1,4 @@
-/** The interposer's variables. The net plugin also reads them, because one asks it to open the interposer. */
+/** The interposer's variables. The net plugin also reads them: TW_INTERPOSE makes it open the interposer. */
 #pragma once
 
 #include "core/core.h"

@@ -122,7 +122,7 @@ int tw_net_interfaces_match(const char *text, const char *name)
     return found != is_not;
 }
 
-/* Prefixes of bridges and virtual pairs of containers and virtual machines, as in NCCL_SOCKET_IFNAME. */
+/* Prefixes of devices of containers and virtual machines, in the form of NCCL_SOCKET_IFNAME. */
 #define OF_CONTAINERS                                                                                      \
     "cali,cilium_,cni,docker,flannel,genev_sys_,kube,lxcbr,lxdbr,ovn-k8s-mp,podman,tunl,veth,virbr,vxlan_" \
     "sys_"

@@ -1,4 +1,5 @@
-/* Reads TW_TUNER_FILE. A row of a table has a value's path in the JSON ("inter.gbps"), and its member. */
+/* Reads TW_TUNER_FILE by a table of keys: a value's path in the JSON ("inter.gbps"), and its struct
+ * member. */
 #include "plugin/nccl/tuner/tuner.h"
 
 #include <errno.h>

@@ -60,9 +60,9 @@ typedef struct tw_tuner_options {
 } tw_tuner_options_t;
 
 /** Read the variables and the file; TW_NET_ALPHA_US and TW_NET_GBPS override the file. If neither gives the
- *  speed between nodes, it is 0 (not known). The speed of this node's devices is not used instead: on another
- *  node it may differ, ranks would choose differently, and hang. NCCL's own times then hold, which follow the
- *  slowest node. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+ *  speed between nodes, it is 0 (not known), and NCCL's own times hold, which follow the slowest node. The
+ *  speed of this node's devices is not used instead: other nodes' may differ, and ranks that choose
+ *  differently hang. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 /* ---- decisions ----------------------------------------------------------------------------------------- */
