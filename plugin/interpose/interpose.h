@@ -4,7 +4,7 @@
  *    wrappers.c    the functions that a job calls
  *    nccl_calls.h  NCCL's real functions, and one call of a collective
  *    policy.h      which calls are quantized, and how
- *    meet.h        whether all ranks of a communicator have this library; they register at a registry (registry.h)
+ *    meet.h        whether all ranks of a communicator have this library, by a registry (registry.h)
  *    comms.h       communicators, and whether they span nodes
  *    replace.h     runs a call by the library's collectives, on the caller's stream and communicator
  *    group.h       calls between ncclGroupStart and ncclGroupEnd

@@ -114,8 +114,7 @@ static ncclResult_t made(const ncclComm_t *out, tw_ip_meeting_t *meeting, ncclRe
     return result;
 }
 
-/** Redirect newly loaded objects and register. If redirecting fails, no communicator may be made, because
- *  other ranks may have redirected their calls. */
+/** Redirect and register. On failure make no communicator: other ranks may have redirected their calls. */
 static ncclResult_t begin_comm(const ncclUniqueId *id, int rank, int world, tw_ip_meeting_t **meeting)
 {
     if (tw_ip_redirect_loaded() != TW_OK) {

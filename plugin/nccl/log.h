@@ -10,8 +10,7 @@ TW_C_BEGIN
  *  warnings, INFO also info. Errors and warnings that NCCL_DEBUG hides go to stderr: NCCL goes on without a
  *  plugin that has failed, and users must notice. If TW_LOG_LEVEL is set, it hides more lines. */
 void tw_nccl_log_install(tw_nccl_logger_t logger);
-/** Returns 1 if NCCL_DEBUG shows lines of this level. Looks only at the environment, although NCCL also reads
- *  configuration files. */
+/** Returns 1 if NCCL_DEBUG shows lines of this level. Reads only the environment, not NCCL's config files. */
 int tw_nccl_log_shows(tw_nccl_log_level_t level);
 /** Print a line to stderr in NCCL's form: "node1:4711:4712 [0] NCCL WARN thinwire: ...". The fields before
  *  NCCL are host, process, thread and `gpu`, which is -1 if it is not known. */

@@ -1,6 +1,5 @@
 /* The worker thread of a communicator. NCCL makes all progress in one thread, which must not be held up. So
- * the worker connects the ranks, alone uses the transport, encodes and sums, and sleeps when there is nothing
- * to do. */
+ * the worker connects the ranks, uses the transport, encodes and sums. It sleeps when it has no work. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
