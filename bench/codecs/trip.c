@@ -144,7 +144,7 @@ static void trip_add_segment(trip_t *trip, const cb_tensor_t *tensor, size_t at,
         .src = (const uint8_t *)tensor->values + at * bytes,
         .old = old ? old + at * bytes : NULL,
         .older = older ? older + at * bytes : NULL,
-        .dst = trip->decoded + done * bytes,
+        .dst = trip->decoded + done * sizeof(float), /* room for the widest type, as types may differ */
         .state = trip->states ? trip->states + done : NULL,
         .state_before = trip->states ? trip->states + trip->set->n_elems + done : NULL,
         .n_elems = n,

@@ -213,7 +213,8 @@ static expected_t *take_expected(ncclComm_t parent, ncclComm_t nccl)
 
 void tw_ip_comm_arrived(ncclComm_t nccl)
 {
-    expected_t *one = take_expected(nccl, nccl);
+    /* NULL would be the handle of all communicators that NCCL has not made yet. */
+    expected_t *one = nccl ? take_expected(nccl, nccl) : NULL;
     while (one) {
         ncclComm_t made = __atomic_load_n(one->out, __ATOMIC_ACQUIRE);
         if (made) { /* NULL: NCCL did not make it, or this rank is not in it */

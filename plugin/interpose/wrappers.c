@@ -207,9 +207,16 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
-    tw_ip_meeting_t *meeting = tw_ip_meeting_settled(TW_IP_GROWN);
-    return meeting ? derived(comm, out, meeting, TW_IP_CALL(ncclCommGrow, comm, world, id, rank, out, config))
-                   : ncclSystemError;
+    tw_ip_meeting_t *meeting =
+        tw_ip_redirect_loaded() == TW_OK ? tw_ip_meeting_settled(TW_IP_GROWN) : NULL;
+    if (!meeting) {
+        return ncclSystemError;
+    }
+    ncclResult_t result = TW_IP_CALL(ncclCommGrow, comm, world, id, rank, out, config);
+    if (result != ncclSuccess && result != ncclInProgress) {
+        tw_ip_meeting_drop(meeting);
+    }
+    return derived(comm, out, meeting, result);
 }
 
 /** A job polls this until NCCL has finished its work in the background. */

@@ -917,6 +917,9 @@ static void wait_for_turns(ncclComm *comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     ncclResult_t result = note("ncclCommDestroy");
+    if (!comm) { /* as NCCL's */
+        return result;
+    }
     wait_for_turns(comm);
     (void)ends(comm);
     delete comm;
@@ -926,6 +929,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     ncclResult_t result = note("ncclCommAbort");
+    if (!comm) { /* as NCCL's */
+        return result;
+    }
     comm->ended = 1;
     wait_for_turns(comm);
     (void)ends(comm);
