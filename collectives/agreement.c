@@ -1,12 +1,12 @@
-/** Checks that the ranks agree. Each tells the next one in the ring what it takes the operation to be. A rank
- *  that takes it to be another one ends the job, since neither the data nor the order of operations can be
- *  trusted any more. */
+/** Checks that the ranks agree about an operation. Each rank sends a signature of the operation that it has
+ *  posted to the next rank in the ring. A rank that receives a different signature ends the job, because
+ *  then neither the data nor the order of operations can be trusted. */
 #include <string.h>
 #include <xxhash.h>
 
 #include "collectives/communicator.h"
 
-/** Hash the tensors' numbers, which matter for stochastic rounding. */
+/** Hash the numbers of the tensors, on which stochastic rounding depends. */
 static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
 {
     for (size_t s = 0; s < args->n_segments && args->codec; s++) {
@@ -16,7 +16,7 @@ static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
     return hash;
 }
 
-/** Sign a request. Ranks that all failed to post an operation agree, too. */
+/** Fill in a request's signature. If all ranks failed to post an operation, their signatures are equal. */
 static void sign(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -78,7 +78,7 @@ static void log_mismatch(const tw_coll_request_t *request, int peer)
              (unsigned long long)other->n_elems, tw_type_name((tw_type_t)other->type), why);
 }
 
-/** The neighbour whose signature this rank checks. */
+/** Returns the neighbour in the ring that sends its signature to this rank. */
 static int before(const tw_topo_t *topo)
 {
     return tw_topo_ring_behind(topo, topo->rank, topo->world - 1);
@@ -97,7 +97,7 @@ static tw_status_t agreement_compare(tw_sched_t *sched, const void *arg)
 
 /* ---- all-to-all ---------------------------------------------------------------------------------------- */
 
-/* Bytes that one rank sends to another; each of the two computes them. */
+/* Sizes of what one rank sends to another one. Sender and receiver both compute them. */
 typedef struct pair_sizes {
     uint64_t n_elems;
     uint64_t hash; /* hash of the sizes of each segment's share */
@@ -105,7 +105,7 @@ typedef struct pair_sizes {
 
 typedef struct pair_check {
     int rank, peer;
-    pair_sizes_t own, other; /* what this rank expects from the peer, and what the peer says */
+    pair_sizes_t own, other; /* what this rank expects; what the peer says */
 } pair_check_t;
 
 static pair_sizes_t agreement_sizes_of(const tw_coll_args_t *args, int peer, int receives)
@@ -133,8 +133,8 @@ static tw_status_t compare_pair(tw_sched_t *sched, const void *arg)
                    pair->own.n_elems == pair->other.n_elems ? ", in other segments" : "");
 }
 
-/** Let every rank tell every other one how much it sends: a wrong count would otherwise be a message that
- *  never comes, or that nobody receives. */
+/** Let every rank tell every other rank how much it sends. Without this exchange, a wrong count would mean a
+ *  message that never comes, or one that nobody receives. */
 static tw_status_t build_pairs(tw_coll_request_t *request)
 {
     tw_sched_t *sched = request->sched;
@@ -183,7 +183,7 @@ uint64_t tw_request_tag(const tw_coll_request_t *request)
                                                         << TW_SCHED_NUMBER_BITS;
 }
 
-/** Make an empty schedule for a request, which becomes the communicator's next operation. */
+/** Make an empty schedule for a request. The request becomes the communicator's next operation. */
 static tw_status_t create_sched(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -200,7 +200,7 @@ static tw_status_t create_sched(tw_coll_request_t *request)
     return tw_sched_create(&env, &request->sched);
 }
 
-/** Emit the exchange of signatures with the neighbours, and the comparison. */
+/** Emit the exchange of signatures with both neighbours in the ring, and the comparison of signatures. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;

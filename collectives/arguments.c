@@ -6,9 +6,10 @@
 
 #include "collectives/communicator.h"
 
-/* Ranks may send different amounts, but plan alike: an all-to-all as if each shard had this size. */
+/* Ranks of an all-to-all may send different amounts, but must all make the same plan. So they plan as if
+ * each shard had this many elements. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
-#define HASHED 6 /* segments that are hashed at a time: for more than 240 bytes XXH3 takes long to begin */
+#define HASHED 6 /* segments in one call of XXH3, which begins slowly with more than 240 bytes */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
@@ -24,7 +25,7 @@ static int is_reduction(tw_coll_op_t op)
     return op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLREDUCE;
 }
 
-/** Add up counts; SIZE_MAX: the sum does not fit. */
+/** Add up the counts of all ranks. Returns SIZE_MAX if the sum does not fit. */
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
@@ -59,8 +60,8 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     return TW_OK;
 }
 
-/** Whether ranks may send different amounts. Without any counts a rank sends equally much to each rank, and
- *  gets equally much from each. */
+/** Whether ranks may send different amounts. If no segment has counts, every rank sends the same number of
+ *  elements to each rank, and receives as many from each. */
 static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
     size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
@@ -72,7 +73,7 @@ static int is_uneven(const tw_coll_args_t *args, size_t world)
     return uneven;
 }
 
-/** Say what is wrong with the arguments apart from the segments; NULL: nothing. */
+/** Returns what is wrong with the arguments, apart from the segments, as text; NULL if they are right. */
 static const char *find_fault(const tw_coll_args_t *args, int world)
 {
     const size_t most_segments = TW_MEMORY_BYTES_MAX / sizeof(*args->segments) / (size_t)world;
@@ -120,8 +121,8 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
     return args->inner_codec ? check_codec(coll, args, args->inner_codec) : TW_OK;
 }
 
-/** Say what is wrong with a segment, whose counts are filled in; NULL: nothing. *n_bytes: the bytes of the
- *  segments so far, to which this one's are added. */
+/** Returns a text that says what is wrong with a segment, or NULL if it is right. The segment's counts are
+ *  already filled in. Adds the segment's bytes to *n_bytes, the bytes of all segments before. */
 static const char *find_segment_fault(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
                                       size_t *n_bytes)
 {
@@ -171,7 +172,7 @@ static void copy_counts(size_t *to, const size_t *from, size_t n_elems, int worl
     }
 }
 
-/** Copy the arguments, so that segments, counts and codecs outlive the caller's. */
+/** Copy the arguments, because the caller may free segments, counts and codecs before the operation ends. */
 static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *args)
 {
     int world = request->coll->topo.world;
@@ -227,7 +228,7 @@ static tw_status_t copy_args(tw_coll_request_t *request, const tw_coll_args_t *a
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/* A codec in the form that is hashed; zeros: there is none. */
+/* A codec in the form that is hashed. All fields are 0 if there is no codec. */
 typedef struct codec_fields {
     int32_t fields[8]; /* their number is even, so that no padding follows */
 } codec_fields_t;
@@ -242,14 +243,13 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     return fields;
 }
 
-/* What is hashed of a segment: all but its pointers, its name and, in an all-to-all, its sizes, which differ
- * between ranks. */
+/* What is hashed of a segment: its size (0 in an all-to-all, where it differs between ranks) and codec. */
 typedef struct segment_shape {
     uint64_t n_elems, is_plain;
     codec_fields_t codec;
 } segment_shape_t;
 
-/** Fill in `shape` where it is: a copy of it would wait for the writes of its members. */
+/** Fill in `shape` in place: a copy of a returned struct would wait for the writes of its members. */
 static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment,
                              segment_shape_t *shape)
 {
@@ -258,7 +258,7 @@ static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t
     shape->codec = fields_of(args->codec ? segment->codec : NULL);
 }
 
-/** A hash of the segments' sizes and of all codecs; the same on all ranks. */
+/** Hash the segments' sizes and all codecs. The hash is equal on all ranks. */
 static uint64_t hash_shape(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -307,7 +307,7 @@ void tw_grid_place(const tw_coll_segment_t *segment, tw_coll_op_t op, int rank, 
     }
 }
 
-/** Note where the segments are (a root's are in dst), and how large they are in all. */
+/** Note where each segment's source and target are, and count all elements. A broadcast's source is dst. */
 static void place_segments(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;

@@ -1,15 +1,16 @@
-/** Chooses how an operation in host memory is done: by which algorithm, with how large messages, and whether
- *  it is quantized at all. It takes the candidate that the cost model expects to be the quickest, but in
- *  doubt one with fewer inter-node bytes. The choice depends only on that model, the sizes, the topology and
- *  TW_COLL_CHUNK, which are the same on all ranks, so all choose alike.
+/** Chooses how an operation in host memory is done: its algorithm, the length of its messages, and whether
+ *  it is quantized at all. The choice is the candidate that the cost model expects to be the quickest. If
+ *  the model is in doubt, it is a candidate with fewer inter-node bytes. The choice depends only on the cost
+ *  model, the sizes, the topology and TW_COLL_CHUNK. These are the same on all ranks, so all ranks choose
+ *  alike.
  *
- *  In a deterministic communicator the model decides nothing that changes a bit: a codec is used wherever
- *  there are several nodes, and only algorithms are candidates that give the bits which this placement of
- *  ranks defines. Of these it takes the one with the fewest inter-node bytes, for a tensor of REFERENCE_BYTES
- *  whatever the operation's size. Sizes only decide how large the messages are. Lossless messages give the
- *  bits of plain ones, so even here they go plain where that is as fast: by TW_COLL_MODEL, or the library's
- *  default model, as such a communicator never measures. They do not if the caller names an algorithm that
- *  adds up in another order. */
+ *  In a deterministic communicator the cost model decides nothing that changes a bit. A codec is used
+ *  whenever there are several nodes. Candidates are only the algorithms with the bits that this placement of
+ *  ranks defines. The choice is the one with the fewest inter-node bytes for a tensor of REFERENCE_BYTES.
+ *  The operation's own size only decides the length of its messages. One exception: lossless messages give
+ *  the bits of plain ones, so a lossless operation goes plain if plain is as fast by the cost model. That
+ *  model is TW_COLL_MODEL or the library's default, since a deterministic communicator measures nothing. The
+ *  exception does not apply if the caller names an algorithm that adds up in another order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,38 +19,40 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
-/** Where all ranks send to all, each sends about so many messages to each other rank, none shorter than this.
- *  Longer ones let some peers get ahead of others at a link that they share, and then it idles at the end;
- *  shorter ones cost the processor more. Measured on 4 nodes with 1 Gb/s and on 8 with 250 Mb/s. On a fast
- *  link they are longer: one message to each peer must occupy the link for more than so many turns, or it
- *  would wait for handshakes. */
+/** Messages where every rank sends to all others at the same time. A rank sends about MEETING_MESSAGES
+ *  messages to each other rank, none shorter than MEETING_CHUNK_BYTES. Longer messages let some peers get
+ *  ahead of others at a link that they share, so that the link idles at the end. Shorter ones cost more
+ *  processor time. Both were measured on 4 nodes with 1 Gb/s and on 8 nodes with 250 Mb/s. On a fast link
+ *  messages are longer: one message to each peer must occupy the link for more than MEETING_TURNS turns, or
+ *  the link waits for handshakes. */
 #define MEETING_MESSAGES 32
 #define MEETING_CHUNK_BYTES ((size_t)32 << 10)
 #define MEETING_TURNS 2
-/** A lossless message carries scales and tables of its own: shorter ones cost bits, and in sums of 64 MB on 4
- *  nodes with 1 Gb/s those of 256 KB were 4 % slower. */
+/** The shortest lossless messages. Each carries its own scales and tables, so shorter messages compress
+ *  less. In sums of 64 MB on 4 nodes with 1 Gb/s, messages of 256 KB were 4 % slower. */
 #define LOSSLESS_CHUNK_BYTES ((size_t)512 << 10)
-/** The shortest messages of an all-to-all for which packing is considered. */
+/** An all-to-all never packs messages that are shorter than this. */
 #define PACKED_LEAST_BYTES ((size_t)1 << 10)
-/** Quantizing costs precision, so it must save more time than the model may be wrong by: a share of the time,
- *  and the cost of a few more wake-ups on busy processors, which is measured by the turn of a message. */
+/** Quantizing costs precision. So it must save more time than the cost model may be wrong by: WORTH_SHARE of
+ *  the plain time, plus WORTH_TURNS turns of a message for the extra wake-ups of busy processors. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** A lossless codec only has to be worth the processor's time, without that share. */
+/** A lossless codec must only save this many turns of a message, the processor's extra time. */
 #define PACKING_TURNS 2
-/** An algorithm with over this many times another's inter-node bytes is preferred only on evidence. */
+/** A candidate with over LEANER times the inter-node bytes of another one is taken only if it is faster even
+ *  with the noise of the measurements (prefer_lean). */
 #define LEANER 1.25
 #define REFERENCE_BYTES ((size_t)64 << 20)
-/** Inter-node bytes count as equal up to this factor: they are sums of fractions. */
+/** Inter-node bytes count as equal up to this factor, because they are sums of rounded fractions. */
 #define EQUAL 1.001
 
-/** An algorithm that can do the operation, with its best chunk and its times. */
+/** An algorithm that can do the operation, with its best chunk and its estimated times. */
 typedef struct candidate {
     size_t algo;
     const tw_traffic_t *traffic;
     size_t chunk_bytes;
     double sec;
-    double quiet_sec, typical_sec; /**< the time by the quiet model, and by the typical one */
+    double quiet_sec, typical_sec; /**< its time by the quiet model, and by the typical one (model.h) */
     double inter_bytes;
 } candidate_t;
 
@@ -59,15 +62,16 @@ typedef struct pick {
     tw_coll_model_t quiet, typical;
     candidate_t candidates[TW_COLL_ALGOS];
     size_t n_candidates;
-    const candidate_t *plain, *quantized; /**< the best of their kind; NULL: there is none */
-    int loses_nothing; /**< 1: no segment that the caller gave loses values; `c` may have other segments */
+    /** the best plain and the best quantized candidate; NULL: there is none */
+    const candidate_t *plain, *quantized;
+    int loses_nothing; /**< 1: no segment of the caller's loses values; the segments in `c` may be others */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
 
-/** Whether the algorithm fits a deterministic operation: the owner of an element must not matter, and sums
- *  are made inside nodes first exactly if there are several nodes, some with several ranks. An algorithm that
- *  the caller names always fits. */
+/** Whether the algorithm fits a deterministic operation. It fits if the bits do not depend on the owner of
+ *  an element, and if it sums inside nodes first exactly when there are several nodes, some with several
+ *  ranks. An algorithm that the caller names always fits. */
 static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
@@ -79,9 +83,9 @@ static int is_ordered(const pick_t *pick, const tw_algo_t *algo)
     return !algo->owner_matters && algo->flows.nodes_first == tw_topo_has_tiers(pick->c.topo);
 }
 
-/** Whether the algorithm is a candidate. With a codec, a name is that of a quantized one; the plain ones then
- *  stay candidates. An algorithm that encodes again on each hop sends no fewer bytes than others, and rounds
- *  its sums more often: it is taken only by name. */
+/** Whether the algorithm is a candidate. If the caller gives a codec and a name, the name is that of a
+ *  quantized algorithm, and plain algorithms stay candidates. An algorithm that encodes again on each hop
+ *  sends as many bytes as others, and rounds its sums more often. So the caller must name it. */
 static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
 {
     const tw_coll_args_t *args = pick->c.args;
@@ -98,7 +102,7 @@ static int is_candidate(const pick_t *pick, const tw_algo_t *algo)
     return !tw_args_name_algo(args) || strcmp(algo->info.name, args->algo) == 0;
 }
 
-/** What an algorithm's flows amount to, read once. NULL: out of memory. */
+/** Get the traffic of an algorithm's flows, which is computed once. Returns NULL if memory is out. */
 static const tw_traffic_t *get_traffic(tw_coll_t *coll, size_t index, int inner)
 {
     const tw_algo_t *algo = tw_algo_get(index);
@@ -127,9 +131,9 @@ static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candid
     return tw_coll_model_time(model, &cost);
 }
 
-/** The largest chunk with which one round of any algorithm, with what earlier rounds left, fits half of the
- *  scratch memory (the other half may be other operations'): 8 chunks per rank, or more if the messages
- *  inside a node are larger. A power of two. */
+/** The largest chunk, a power of two, with which any algorithm fits half of the scratch memory. The other
+ *  half is left for other operations. One round, together with what earlier rounds still hold, takes 8
+ *  chunks per rank, or more if the messages inside a node are larger. */
 static size_t most_chunk(const pick_t *pick)
 {
     int is_larger = pick->c.topo->max_local > 1 && pick->c.inner_bytes > pick->c.encoded_bytes;
@@ -142,7 +146,7 @@ static size_t most_chunk(const pick_t *pick)
     return most;
 }
 
-/** The chunk of an operation in which all ranks send to all: a power of two. */
+/** The chunk of an operation in which every rank sends to all others at the same time: a power of two. */
 static size_t meeting_chunk(const pick_t *pick)
 {
     const tw_coll_tier_t *link = &pick->c.model->inter;
@@ -157,14 +161,13 @@ static size_t meeting_chunk(const pick_t *pick)
     return chunk;
 }
 
-/** Returns 1 if the algorithm's messages have no fixed length. */
+/** Returns 1 if the algorithm's messages are lossless, so that their length is not known beforehand. */
 static int is_lossless(const pick_t *pick, size_t index)
 {
     return tw_quant_form(pick->c.args->codec) == TW_QUANT_MESSAGE && tw_algo_get(index)->info.quantized;
 }
 
-/** Find the best chunk for an algorithm: small chunks cost messages, with large ones wire and processor wait
- *  for each other. */
+/** Find an algorithm's best chunk: small ones cost messages, large ones make link and processor wait. */
 static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_traffic_t *traffic)
 {
     size_t given = pick->coll->options.chunk_bytes;
@@ -202,9 +205,9 @@ static int is_kind(const candidate_t *candidate, int quantized)
     return tw_algo_get(candidate->algo)->info.quantized == quantized;
 }
 
-/** The inter-node bytes of an algorithm are certain; its processor and in-node times were measured at a
- *  moment that may have been a busy one. So the quickest one loses to one with fewer bytes, unless it is
- *  faster even when it takes its typical time and the other one its quiet time. */
+/** Prefer a candidate with fewer inter-node bytes to the quickest one. An algorithm's inter-node bytes are
+ *  certain. Its times in the processor and inside a node are not: the machine may have been busy when they
+ *  were measured. So the quickest one wins only if its typical time is below the other's quiet time. */
 static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *quickest)
 {
     const candidate_t *best = quickest;
@@ -220,14 +223,14 @@ static const candidate_t *prefer_lean(const pick_t *pick, const candidate_t *qui
     return best;
 }
 
-/** Whether `a` sends fewer bytes between nodes than `b`, or as many and takes less time. */
+/** Whether `a` sends fewer bytes between nodes than `b`, or equally many and takes less time. */
 static int is_leaner(const candidate_t *a, const candidate_t *b)
 {
     return a->inter_bytes * EQUAL < b->inter_bytes ||
            (a->inter_bytes <= b->inter_bytes * EQUAL && a->sec < b->sec);
 }
 
-/** Find the best candidate of a kind; NULL: there is none. */
+/** Find the best plain or quantized candidate; NULL: there is none. */
 static const candidate_t *find_best(const pick_t *pick, int quantized)
 {
     const candidate_t *best = NULL;
@@ -258,7 +261,7 @@ static tw_status_t find_candidates(pick_t *pick)
     }
     pick->plain = find_best(pick, 0);
     pick->quantized = find_best(pick, 1);
-    /* With a codec but only plain algorithms, the name that the caller gave, if any, is wrong. */
+    /* If a codec was given but only plain algorithms are candidates, the caller's algorithm name is wrong. */
     int found = pick->c.args->codec ? pick->quantized != NULL : pick->plain != NULL;
     return found ? TW_OK : no_candidate(pick);
 }
@@ -287,7 +290,7 @@ static const char *describe_candidate(const pick_t *pick, const candidate_t *can
     return buf;
 }
 
-/** Write how much slower the candidate is with the model's noise added. */
+/** Write the candidate's times by the quiet and by the typical model. */
 static const char *describe_doubt(const candidate_t *candidate, char *buf, size_t buf_bytes)
 {
     char quiet[24], typical[24];
@@ -297,7 +300,7 @@ static const char *describe_doubt(const candidate_t *candidate, char *buf, size_
     return buf;
 }
 
-/** Say why it is not the quickest of its kind; "" if it is. */
+/** Returns why the chosen candidate is not the quickest of its kind; "" if it is the quickest. */
 static const char *describe_preference(const pick_t *pick, const candidate_t *chosen)
 {
     int quantized = tw_algo_get(chosen->algo)->info.quantized;
@@ -333,7 +336,7 @@ static void choose_explain(tw_coll_t *coll, const pick_t *pick, const candidate_
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/** Seconds that encoding must save to be chosen. */
+/** Returns how many seconds encoding must save to be chosen. */
 static double choose_least_sec(const pick_t *pick, double plain_sec)
 {
     const tw_coll_t *coll = pick->coll;
@@ -342,8 +345,8 @@ static double choose_least_sec(const pick_t *pick, double plain_sec)
                                               : WORTH_SHARE * plain_sec + WORTH_TURNS * tier->turn_sec;
 }
 
-/** Whether encoding is worth it. If in doubt: yes, with a loss of precision that the caller asked for; no, if
- *  it is lossless and has the same bits anyway. */
+/** Whether encoding is worth it. In doubt, a codec that loses precision is used, because the caller asked
+ *  for it. In doubt, a lossless codec is not used, because plain messages give the same bits. */
 static int is_worth_encoding(const pick_t *pick)
 {
     const candidate_t *plain = pick->plain, *coded = pick->quantized;
@@ -365,7 +368,7 @@ static const candidate_t *choose_decline(const pick_t *pick, char *reason, size_
     return pick->plain;
 }
 
-/** Choose the best candidate; the plain one if quantizing is not worth it, and then note the reason. */
+/** Choose the best candidate. If quantizing is not worth it, choose the plain one and write the reason. */
 static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t reason_bytes)
 {
     reason[0] = '\0';
@@ -380,9 +383,9 @@ static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t r
     return is_worth_encoding(pick) ? pick->quantized : choose_decline(pick, reason, reason_bytes);
 }
 
-/** Returns 1 if a deterministic communicator, which has chosen a lossless algorithm whatever the size,
- *  may still go plain. An algorithm that the caller names may add up in another order than the plain one, and
- *  then has other bits. */
+/** Returns 1 if an operation for which a deterministic communicator has chosen a lossless algorithm may
+ *  still go plain. It may not if the caller names an algorithm that adds up in another order than the plain
+ *  one, because the plain one then gives other bits. */
 static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
     const tw_algo_t *algo = tw_algo_get(chosen->algo);
@@ -404,8 +407,8 @@ static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, si
     return c;
 }
 
-/** Whether packing is worth it for this operation's size: the algorithms, which give the same bits, were
- *  chosen for a tensor of another size. If not, note the reason. */
+/** Whether packing is worth it for this operation's size. `pick` holds algorithms that were chosen for a
+ *  tensor of another size, and that give the same bits. If packing is not worth it, write the reason. */
 static int is_worth_packing_here(const pick_t *pick, const tw_case_t *here, char *reason, size_t reason_bytes)
 {
     pick_t sized = *pick;
@@ -430,9 +433,9 @@ static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_seg
     return with;
 }
 
-/** Find the length from which on messages of an all-to-all are worth packing. The operation's own lengths are
- *  not the same on all ranks, so it is chosen without them; both ends of a message then compare its
- *  length. */
+/** Find the shortest message of an all-to-all that is worth packing. All ranks must find the same length, so
+ *  it does not depend on the operation's own messages, which differ between ranks. Both ends of a message
+ *  compare the message's length with it. */
 static size_t find_least_packed(const pick_t *pick)
 {
     const size_t world = (size_t)pick->c.topo->world, elem_bytes = tw_type_bytes(pick->c.args->type);
@@ -454,7 +457,7 @@ tw_status_t tw_coll_choose(tw_coll_t *coll, const tw_coll_args_t *args, size_t n
     const tw_coll_segment_t segment = {.n_elems = REFERENCE_BYTES / tw_type_bytes(args->type)};
     const tw_coll_segment_t whole = {.n_elems = n_elems};
     const tw_coll_args_t reference = with_segment(args, &segment);
-    /* this rank does not know the sizes of others */
+    /* the sizes of other ranks' segments are unknown: take one segment of n_elems */
     const tw_coll_args_t sized = args->op == TW_COLL_ALLTOALL ? with_segment(args, &whole) : *args;
     const tw_case_t own = make_case(coll, &sized, n_elems);
     pick_t pick = {.coll = coll, .loses_nothing = tw_args_lose_nothing(args)};

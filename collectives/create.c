@@ -1,4 +1,4 @@
-/** Makes and ends communicators, and answers questions about them. */
+/** Creates and destroys communicators, and answers questions about them. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static tw_status_t create_topo(tw_coll_t *coll, const tw_coll_setup_t *setup)
     return tw_topo_init_nodes(&coll->topo, setup->rank, setup->world, setup->node_ids);
 }
 
-/** Hash what must be the same on all members: otherwise operations would hang, or differ silently. */
+/** Hash the settings that must be equal on all members. If they differed, operations would hang or give
+ *  different results without an error. */
 static uint64_t hash_terms(const tw_coll_t *coll, const tw_coll_params_t *params)
 {
     uint64_t terms[] = {(uint64_t)params->mem, (uint64_t)params->wire, (uint64_t)coll->deterministic,
@@ -48,7 +49,7 @@ static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** Make the model; its messages have the last tags of operation 0. For a GPU nothing is measured. */
+/** Make the cost model. It is measured with the last tags of operation 0; for a GPU nothing is measured. */
 static tw_status_t create_model_of(tw_coll_t *coll, int on_gpu)
 {
     uint64_t tag =
@@ -94,7 +95,7 @@ static void free_all(tw_coll_t *coll)
     free(coll);
 }
 
-/** Set up what communicators of every kind have. */
+/** Set up the parts that communicators of every kind have. */
 static tw_status_t create_common(tw_coll_t *coll, const tw_coll_setup_t *setup)
 {
     TW_TRY(tw_coll_options_read(&coll->options));
@@ -160,7 +161,7 @@ static tw_status_t create_refuse(const char *what)
     return tw_fail(TW_ERR_INVALID, "a communicator: %s", what);
 }
 
-/** Check who moves the transport: two threads that do would destroy each other's work. */
+/** Check that only one thread makes progress on the transport; two would corrupt its state. */
 static tw_status_t check_owner(const tw_coll_params_t *params)
 {
     const tw_shared_t *shared = tw_shared_find(params->transport);
@@ -192,7 +193,7 @@ static tw_status_t create_check_params(const tw_coll_params_t *params)
     return params->transport ? check_owner(params) : create_refuse("it needs a transport");
 }
 
-/* Arguments of a creation, which runs on the progress thread if there is one. */
+/* Arguments of tw_coll_create. It runs on the progress thread if there is one. */
 typedef struct creation {
     tw_coll_setup_t setup;
     tw_coll_t **out;
@@ -215,7 +216,7 @@ static tw_status_t create_here(void *arg)
     return status;
 }
 
-/** Make the communicator with the ranks as its members. comm: as in tw_coll_setup_t. */
+/** Make the communicator with its ranks as the members. comm: as in tw_coll_setup_t. */
 static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm,
                                   tw_coll_t **out)
 {
@@ -316,7 +317,7 @@ int tw_coll_local_of(const tw_coll_t *coll, int rank)
     return rank >= 0 && rank < coll->topo.world ? coll->topo.local[rank] : -1;
 }
 
-/* A question to a communicator, which the thread that changes it answers. */
+/* A question to a communicator. The thread that changes the communicator answers it. */
 typedef struct question {
     tw_coll_t *coll;
     tw_coll_counters_t *counters;
@@ -388,7 +389,7 @@ size_t tw_coll_workspace_bytes(tw_coll_t *coll)
     return (size_t)question.number;
 }
 
-/** Free kept memory, also what the C library keeps of what was freed. */
+/** Free memory that is kept, and let the C library return freed memory to the system. */
 static tw_status_t trim(void *arg)
 {
     tw_coll_t *coll = arg;

@@ -1,5 +1,5 @@
-/** Communicators: what they are made from, how they are made and ended, and which rank is where. Part of
- *  collectives/collectives.h, which says what they are for. */
+/** Communicators: their parameters, how they are made and destroyed, and which rank is on which node. Part
+ *  of collectives/collectives.h. */
 #ifndef TW_COLLECTIVES_SETUP_H
 #define TW_COLLECTIVES_SETUP_H
 
@@ -13,123 +13,121 @@ struct ncclComm;
 
 /** What carries the bytes. */
 typedef enum tw_coll_wire {
-    /** The transport. For GPU memory it carries bytes straight from and to it if it takes such memory, else
-     *  through pinned host memory (TW_COLL_GPU_WORKSPACE). */
+    /** The transport. If it takes GPU memory, it moves bytes straight from and to that memory. Otherwise
+     *  bytes of GPU memory go through pinned host memory (TW_COLL_GPU_WORKSPACE). */
     TW_COLL_WIRE_TRANSPORT,
-    /** NCCL, for GPU memory: all of an operation is enqueued when it is posted. */
+    /** NCCL, for GPU memory: posting an operation enqueues all of it. */
     TW_COLL_WIRE_NCCL,
 } tw_coll_wire_t;
 
-/** A gate between a communicator's calls of NCCL and whoever ends NCCL's communicator. Zeroed: open. */
+/** Keeps a communicator from calling NCCL while the owner of NCCL's communicator ends that. Zeroed: open. */
 typedef struct tw_coll_gate {
     int state;
 } tw_coll_gate_t;
 
-/** What a communicator is made from; over a communicator of NCCL that is tw_coll_nccl_params_t. Zeroed: all
- *  ranks of the transport, host memory. */
+/** Parameters of a communicator. Zeroed: all ranks of the transport, host memory. For a communicator over
+ *  one of NCCL's, see tw_coll_nccl_params_t. */
 typedef struct tw_coll_params {
-    /** Borrowed, must outlive the communicator. Over NCCL it only serves the ranks to meet and to hear of
-     *  failures. */
+    /** Borrowed, must outlive the communicator. With wire NCCL only for meeting and hearing of failures. */
     tw_transport_t *transport;
     const int *ranks; /**< [n_ranks] transport ranks in communicator order; NULL: all */
     int n_ranks;
-    /** 0: the members agree on the lowest that is free on all of them; else 1 to 255, the same on all
-     *  members */
+    /** 0: the members take the lowest id that is free on all of them. 1 to 255: this id, on all members. */
     int id;
     tw_mem_t mem;        /**< memory of all tensors */
     tw_coll_wire_t wire; /**< NCCL: only with GPU memory */
-    /** 1, or TW_COLL_DETERMINISTIC: results depend only on the input, the codec and the placement of ranks;
-     *  see collectives.h. The same on all members. */
+    /** 1, or TW_COLL_DETERMINISTIC: results depend only on the input, the codec and the placement of ranks
+     *  (see collectives.h). Equal on all members. */
     int deterministic;
-    /** 1: a thread of the library owns the transport from now on, until the last such communicator of the
-     *  transport has been destroyed: it moves all that is in flight, sleeps when there is nothing to do, and
-     *  is woken by a post. Either all communicators of a transport have it or none (else TW_ERR_INVALID), and
-     *  all ranks make them in the same order; the first is made and the last destroyed while no other call is
-     *  under way. */
+    /** 1: a thread of the library owns the transport, until the last communicator with such a thread is
+     *  destroyed. The thread makes progress on all operations, sleeps when there is nothing to do, and wakes
+     *  up at a post. Either all communicators of a transport have it or none (else TW_ERR_INVALID). All
+     *  ranks make them in one order. No other call may run while the first is made or the last destroyed. */
     int progress_thread;
-    /** 1: the communicator, once it is made, waits for living ranks as long as they take: TW_COLL_TIMEOUT
-     *  does not apply. */
+    /** 1: once made, the communicator waits for living ranks without limit (no TW_COLL_TIMEOUT). */
     int patient;
     /** Above 0: overrides TW_COLL_TIMEOUT; see also tw_coll_timeout_set. */
     double timeout_sec;
 } tw_coll_params_t;
 
-/** What a communicator over one of NCCL's is made from: for GPU memory, without a transport. */
+/** Parameters of a communicator over one of NCCL's: for GPU memory, without a transport. */
 typedef struct tw_coll_nccl_params {
-    /** NCCL's communicator, whose ranks are the new one's, as in PyTorch. They are on one node if their
-     *  TW_NODE_ID is the same, or else their NCCL_HOSTID, or else host name and boot. */
+    /** NCCL's communicator, as in PyTorch; the new one has the same ranks. Ranks are on one node if their
+     *  TW_NODE_ID is equal; without it, their NCCL_HOSTID; without either, their host name and boot. */
     struct ncclComm *comm;
-    /** 0: a communicator of NCCL's is split off `comm`, so that neither disturbs the other. 1: operations are
-     *  enqueued on `comm` itself, in order with its other calls; it is neither ended nor aborted here, and
-     *  outlives the communicator. Each rank must be a process of its own, as a thread with two ranks would
-     *  wait for itself: otherwise TW_ERR_UNSUPPORTED on all ranks (a warning is logged). */
+    /** 0: a new communicator of NCCL's is split off `comm`, so that neither disturbs the other. 1:
+     *  operations are enqueued on `comm` itself, in order with its other calls. The library never ends
+     *  `comm`, which must outlive the communicator. Each rank must then be a process, as one thread with two
+     *  ranks would wait for itself; otherwise TW_ERR_UNSUPPORTED on all ranks (a warning is logged). */
     int shared;
-    /** With `shared`: whoever ends `comm` closes it, while another thread may be in a call of this
-     *  communicator, or making it; it outlives the communicator. NULL: nobody does that. */
+    /** With `shared`: the owner of `comm` closes the gate before ending `comm`, even while another thread is
+     *  in a call of this communicator or makes it. Must outlive the communicator. NULL: nobody does that. */
     tw_coll_gate_t *gate;
-    /** A hash of what else must be the same on all ranks. TW_ERR_MISMATCH on all of them (logged with a rank)
-     *  if it is not. */
+    /** A hash of the caller's settings that must be equal on all ranks. If the hashes differ, all ranks get
+     *  TW_ERR_MISMATCH (logged with a rank). */
     uint64_t terms;
     int deterministic;  /**< see tw_coll_params_t */
     double timeout_sec; /**< see tw_coll_params_t */
 } tw_coll_nccl_params_t;
 
-/** Make a communicator. Collective over the ranks, blocks: measures the links unless TW_COLL_MODEL gives them
- *  or it is deterministic. Ranks that share communicators make them in the same order, one at a time.
- *  TW_ERR_INVALID (logged), also for an id that is in use on a member; TW_ERR_MISMATCH (logged with the
- *  rank): members ask for different ids or kinds, or list different ranks: then the job is given up;
- *  TW_ERR_TIMEOUT (logged with the rank): nothing has come from a member for TW_COLL_TIMEOUT;
- *  TW_ERR_UNSUPPORTED (logged) where there is no GPU, this was built without CUDA or NCCL, or
- *  TW_COLL_GPU_WORKSPACE is device and the transport takes no GPU memory; TW_ERR_CONFIG (logged with the
- *  variable); TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
+/** Make a communicator. Collective over the ranks, blocks. Measures the links, unless TW_COLL_MODEL
+ *  describes them or the communicator is deterministic. Ranks that share several communicators make them in
+ *  the same order, one at a time. Errors:
+ *  - TW_ERR_INVALID (logged): a wrong argument, or an id that a member already uses.
+ *  - TW_ERR_MISMATCH (logged with the rank): members ask for different ids or kinds, or list different
+ *    ranks. In the last case the job ends.
+ *  - TW_ERR_TIMEOUT (logged with the rank): nothing has come from a member for TW_COLL_TIMEOUT.
+ *  - TW_ERR_UNSUPPORTED (logged): there is no GPU, the build lacks CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is
+ *    device and the transport takes no GPU memory.
+ *  - TW_ERR_CONFIG (logged with the variable), TW_ERR_NCCL, TW_ERR_CUDA, TW_ERR_PEER. */
 tw_status_t tw_coll_create(const tw_coll_params_t *params, tw_coll_t **out);
-/** The same over a communicator of NCCL. Collective over its ranks, blocks. TW_ERR_INVALID (logged): there is
- *  none; else as tw_coll_create. */
+/** Make a communicator over one of NCCL's. Collective over its ranks, blocks. TW_ERR_INVALID (logged) if
+ *  params->comm is NULL; other errors as of tw_coll_create. */
 tw_status_t tw_coll_nccl_create(const tw_coll_nccl_params_t *params, tw_coll_t **out);
-/** Make a communicator of the whole job's ranks, which the launcher's environment names (torchrun, Open MPI,
- *  PMI, Slurm; without any, a job of one rank), and a transport between them, which it owns. params: memory,
- *  wire and the like, without transport and ranks; NULL: all zero. Collective, blocks until all ranks are
- *  there (TW_JOIN_TIMEOUT). Errors as of tw_coll_create, and TW_ERR_CONFIG, TW_ERR_TIMEOUT (logged with the
- *  variable, or the ranks that are missing). */
+/** Make a communicator of all ranks of the job, and a transport between them that it owns. The launcher's
+ *  environment tells the ranks (torchrun, Open MPI, PMI, Slurm); without a launcher the job is one rank.
+ *  params: memory, wire and so on, but no transport and no ranks; NULL: all zero. Collective, blocks until
+ *  all ranks are there (TW_JOIN_TIMEOUT). Errors as of tw_coll_create, and TW_ERR_CONFIG, TW_ERR_TIMEOUT
+ *  (logged with the variable, or with the ranks that are missing). */
 tw_status_t tw_coll_world_create(const tw_coll_params_t *params, tw_coll_t **out);
-/** 1 if a launcher's variables are in the environment: this process is a rank of its job. */
+/** Returns 1 if a launcher's variables are in the environment, so that this process is a rank of its job. */
 int tw_coll_launched(void);
-/** Make a communicator of some of another one's ranks: those of a node, of a rail, of a data-parallel group.
- *  ranks: [n_ranks] ranks of `parent`, in the order of the new ones, the same list on all of them, own rank
- *  among them. Collective over these ranks alone. All else is as in the parent; if that one owns the
- *  transport, it must be destroyed last. TW_ERR_UNSUPPORTED (logged) if the parent was made by
- *  tw_coll_nccl_create; errors as of tw_coll_create. */
+/** Make a communicator of some of the parent's ranks, such as the ranks of a node, a rail or a data-parallel
+ *  group. ranks: [n_ranks] ranks of `parent`, in the order of the new ranks; the list is equal on all of
+ *  them and contains the own rank. Collective over these ranks only. All other parameters are the parent's.
+ *  If the parent owns the transport, destroy it last. TW_ERR_UNSUPPORTED (logged) if tw_coll_nccl_create
+ *  made the parent; other errors as of tw_coll_create. */
 tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_ranks, tw_coll_t **out);
-/** The same for tensors in another kind of memory than the parent's; GPU memory is that of the current
- *  device. */
+/** tw_coll_group_create for tensors in memory of kind `mem`; GPU memory is on the current device. */
 tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int *ranks, int n_ranks,
                                      tw_coll_t **out);
-/** Destroy a communicator, and free all requests. On host memory, cancels what is in flight; on GPU memory,
- *  waits for it, not longer than TW_COLL_TIMEOUT. Accepts NULL. Does nothing in a process that was forked
- *  from the one that made it. */
+/** Destroy a communicator, and free all its requests. On host memory, operations in flight are canceled. On
+ *  GPU memory, the call waits for them, at most for TW_COLL_TIMEOUT. Accepts NULL. Does nothing in a process
+ *  that was forked from the one that made the communicator. */
 void tw_coll_destroy(tw_coll_t *coll);
 
 int tw_coll_rank(const tw_coll_t *coll);
 int tw_coll_size(const tw_coll_t *coll);
 int tw_coll_n_nodes(const tw_coll_t *coll);
-/** Seconds that the cost model has for a byte through a node's link; 1 Gb/s if nothing is said of it. */
+/** Seconds per byte of a node's link in the cost model; by default those of 1 Gb/s. */
 double tw_coll_link_byte_sec(const tw_coll_t *coll);
-/** The node of a rank, from 0 in the order of their lowest rank, and the rank's place on it in rank order.
- *  The ranks of equal local index, one per node, are a rail. */
+/** The node of a rank: nodes are numbered from 0 in the order of their lowest rank. The local index of a
+ *  rank: its place among its node's ranks. Both are -1 for a rank that does not exist. The ranks of one
+ *  local index are a rail. */
 int tw_coll_node_of(const tw_coll_t *coll, int rank);
 int tw_coll_local_of(const tw_coll_t *coll, int rank);
 
 /* ---- the gate ------------------------------------------------------------------------------------------ */
 
-/** Close the gate before ending the communicator of NCCL: from now on NCCL is not called for it; posts, and
- *  whoever waits in tw_coll_nccl_create, end with TW_ERR_CANCELED. Returns when no call of NCCL is under way,
- *  or after a second: such a call waits for other ranks, and ends when NCCL's communicator does. Any
- *  thread. */
+/** Close the gate before ending the communicator of NCCL. From now on the library does not call NCCL for it.
+ *  Posts, and threads that wait in tw_coll_nccl_create, end with TW_ERR_CANCELED. Returns when no call of
+ *  NCCL is under way, or after a second: a call that waits for other ranks ends only when NCCL's
+ *  communicator does. Any thread may call this. */
 void tw_coll_gate_close(tw_coll_gate_t *gate);
-/** Begin calls of NCCL that the owner itself makes in such a thread. TW_ERR_CANCELED: the gate is closed.
- *  NULL counts as open. */
+/** Called by the owner around its own calls of NCCL in threads that may run while another thread closes the
+ *  gate. TW_ERR_CANCELED: the gate is closed. gate NULL counts as an open gate. */
 tw_status_t tw_coll_gate_enter(tw_coll_gate_t *gate);
-/** End such calls. */
+/** End the calls that tw_coll_gate_enter began. */
 void tw_coll_gate_leave(tw_coll_gate_t *gate);
 
 TW_C_END

@@ -1,11 +1,11 @@
-/** What every header stands on: status codes, element types, kinds of memory, sizes. In core/core.h. */
+/** What every header needs: status codes, element types, kinds of memory, sizes. Part of core/core.h. */
 #ifndef TW_CORE_BASE_H
 #define TW_CORE_BASE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/** These stand around the declarations of every header: C++ then finds C's functions. */
+/** These stand around the declarations of every header, so that C++ links them as C functions. */
 #ifdef __cplusplus
 #define TW_C_BEGIN extern "C" {
 #define TW_C_END }
@@ -55,8 +55,7 @@ const char *tw_status_string(tw_status_t status);
  *  EINVAL -> INVALID, ENOENT -> NOT_FOUND, everything else -> IO. */
 tw_status_t tw_status_from_errno(int error);
 
-/** Return the status of a call from the calling function unless it is TW_OK; for places with nothing to
- *  undo. */
+/** Return from the calling function if the call's status is not TW_OK. For places with nothing to undo. */
 #define TW_TRY(call)                 \
     do {                             \
         tw_status_t tried_ = (call); \
@@ -80,7 +79,7 @@ size_t tw_type_bytes(tw_type_t type);
 /** "fp32", "bf16", "fp16", "byte"; "?" for an unknown type. */
 const char *tw_type_name(tw_type_t type);
 
-/** Parse a name (as above, also "float32", "bfloat16", "float16", "half", "f32"); TW_ERR_INVALID if
+/** Parse a name (as above, also "float32", "bfloat16", "float16", "half", "f32"). TW_ERR_INVALID if
  *  unknown. */
 tw_status_t tw_type_parse(const char *name, tw_type_t *type);
 
@@ -92,20 +91,21 @@ typedef void *tw_stream_t;
 
 /* ---- sizes --------------------------------------------------------------------------------------------- */
 
-/** No machine has so much memory: a caller's larger size is a mistake, and refused. The limit is so small
- *  that sums over some thousand ranks of such sizes, with a few bytes more for each, still fit a size_t. */
+/** The most bytes that a caller's size may name. No machine has so much memory, so a larger size is a
+ *  mistake and is refused. With sizes up to this, sums over thousands of ranks, with a few bytes more for
+ *  each, fit a size_t. */
 #define TW_MEMORY_BYTES_MAX ((size_t)1 << 48)
 
-/** The larger of two numbers. It evaluates both, and the larger one twice. */
+/** The larger of two numbers. Evaluates both arguments, and the larger one twice. */
 #define TW_LARGER(a, b) ((a) > (b) ? (a) : (b))
 
-/** a + b; SIZE_MAX where that does not fit, and whenever a or b is SIZE_MAX: with these two, sums and
- *  products of callers' sizes are computed first and compared with a limit once. */
+/** Returns a + b, or SIZE_MAX if the sum does not fit or if a or b is SIZE_MAX. So a chain of sums and
+ *  products of callers' sizes needs only one comparison with a limit, at its end. */
 static inline size_t tw_size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
-/** a * b; SIZE_MAX likewise; 0 where either is 0. */
+/** Returns a * b, 0 if either is 0, or SIZE_MAX if the product does not fit or if a or b is SIZE_MAX. */
 static inline size_t tw_size_mul(size_t a, size_t b)
 {
     return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;

@@ -1,4 +1,4 @@
-/* Configuration tables: from the environment, a name or a list into an options struct. */
+/* Configuration tables: fill an options struct from the environment, a name and a value, or a list. */
 #include "core/config_value.h"
 
 #include <stdlib.h>
@@ -18,8 +18,7 @@ tw_status_t tw_config_parse(const tw_config_field_t *field, void *options, const
     return TW_OK;
 }
 
-/** Parse, check and store one value; says what is wrong with it. `source` is where it comes from, for the
- *  log. */
+/** Parse, check and store one value. Logs what is wrong, with `source` before the name. */
 static tw_status_t set_field(const tw_config_field_t *field, void *options, const char *source,
                              const char *text)
 {
@@ -75,7 +74,7 @@ typedef struct list {
     const char *source;
 } list_t;
 
-/** Cuts `text` at the first `mark`; returns what follows it, or NULL without one. */
+/** Cut `text` at the first `mark`. Returns the text after the mark, or NULL if there is no mark. */
 static char *cut(char *text, char mark)
 {
     char *at = strchr(text, mark);

@@ -1,4 +1,4 @@
-/* Variables that nobody knows, and the names they may have been meant to be. */
+/* Finds variables that nobody knows, and the names that they may have been meant to be. */
 #include "core/config_value.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define PREFIX "TW_"
-#define NAME_BYTES 128 /* longer names are near nothing */
+#define NAME_BYTES 128 /* a name of this length or more is near no other */
 
 static size_t min_size(size_t a, size_t b)
 {
@@ -19,8 +19,8 @@ static int same_letter(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/** Edit distance without regard to case: insertions, deletions, substitutions and swaps of neighbours (the
- *  restricted Damerau-Levenshtein distance). Both shorter than NAME_BYTES. */
+/** Returns the edit distance, ignoring case: the number of insertions, deletions, substitutions and swaps of
+ *  neighbours (restricted Damerau-Levenshtein distance). Both names must be shorter than NAME_BYTES. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][NAME_BYTES + 1];
@@ -48,7 +48,7 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates)
 {
-    /* A third of the letters may be wrong, but a short name always forgives one. */
+    /* A third of the letters may be wrong, plus one, so that a short name may have an error, too. */
     size_t limit = strlen(name) / 3 + 1;
     const char *nearest = NULL;
     if (strlen(name) >= NAME_BYTES) {
@@ -86,7 +86,8 @@ static int env_is_known(const char *name, const char *const *known, size_t n_kno
     return 0;
 }
 
-/** Returns 1, with a warning, if the environment entry NAME=value has our prefix and no known name. */
+/** Warn about the environment entry NAME=value if its name begins with PREFIX and is unknown. Returns 1
+ *  then. */
 static size_t check_entry(const char *entry, const char *const *known, size_t n_known, int only_near)
 {
     char name[NAME_BYTES];
@@ -94,7 +95,7 @@ static size_t check_entry(const char *entry, const char *const *known, size_t n_
     if (strncmp(entry, PREFIX, strlen(PREFIX)) != 0) {
         return 0;
     }
-    /* A longer name is cut, which makes it unknown as well. */
+    /* A longer name is cut. No known name is so long, so it stays unknown. */
     snprintf(name, sizeof(name), "%.*s", (int)min_size(length, sizeof(name)), entry);
     if (env_is_known(name, known, n_known)) {
         return 0;

@@ -1,5 +1,5 @@
-/* The names of all variables, whichever part of Thinwire reads them: a part knows its own table alone, and a
- * variable that it does not know may be another's. */
+/* The names of the variables that any part of Thinwire reads. A part has only its own table, so without this
+ * list it could not know whether another part reads a variable. */
 #include "core/config_value.h"
 
 #include <stdatomic.h>

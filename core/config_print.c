@@ -1,4 +1,4 @@
-/* Configuration tables as text: what a field accepts, what it holds, the manual. */
+/* Prints configuration tables: what a field accepts, what it holds, the manual. */
 #include "core/config_value.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static const char *format_rate(double rate, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/** As many digits as the value needs: what is printed parses back to the same number of bytes. */
+/** Write a size with as many digits as it needs to be parsed back exactly. */
 static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
 {
     size_t parsed;
@@ -50,7 +50,7 @@ static const char *format_exact_bytes(size_t bytes, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/** Write a number of a field as text: its value, or one end of its range. */
+/** Write one number of a field as text: its value or a limit of its range. */
 static const char *format_number(tw_config_type_t type, double number, char *buf, size_t buf_bytes)
 {
     if (type == TW_CONFIG_TIME) {
@@ -157,7 +157,7 @@ const char *tw_config_describe(const tw_config_field_t *field, char *buf, size_t
     return buf;
 }
 
-/** The default is shown in its own words, even when the same value was written in another way. */
+/** If the value is the default, write it as the table spells it, even if the user wrote it in another way. */
 const char *tw_config_format(const tw_config_field_t *field, const void *options, char *buf, size_t buf_bytes)
 {
     char dflt_text[1024];

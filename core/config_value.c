@@ -34,7 +34,7 @@ void tw_config_value_load(const tw_config_field_t *field, const void *options, t
     memcpy(value, (const char *)options + field->offset, value_bytes(field->type));
 }
 
-/** Copying works for all types: every member of the union starts at its first byte. */
+/** The copy works for all types, because every member of the union starts at its first byte. */
 void tw_config_value_store(const tw_config_field_t *field, void *options, const tw_config_value_t *value)
 {
     if (tw_config_is_string(field)) {

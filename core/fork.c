@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-/** Read without a lock: it changes only in a child that has one thread. */
+/** Read without a lock, as it changes only in a forked child, which has one thread then. */
 static unsigned n_forks;
 
 static void fork_count_one(void)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 17 digits tell every double from its neighbours. */
+/* With 17 digits every double is read back as the same number. */
 #define JSON_FLAGS (JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
 
 struct tw_json {
@@ -37,7 +37,7 @@ void tw_json_destroy(tw_json_t *json)
     free(json);
 }
 
-/** Takes `value`, which is NULL when it could not be made. */
+/** Add `value`, which this call takes over. If it is NULL, `failure` is the error. */
 static void add_value(tw_json_t *json, const char *key, json_t *value, tw_status_t failure)
 {
     if (!json) {
@@ -61,7 +61,7 @@ void tw_json_add_double(tw_json_t *json, const char *key, double value)
 
 void tw_json_add_string(tw_json_t *json, const char *key, const char *value)
 {
-    /* There was memory, so what Jansson refuses is a text that is not UTF-8. */
+    /* Out of memory is unlikely here, so if Jansson refuses a text, it is not UTF-8. */
     add_value(json, key, value ? json_string(value) : json_null(), TW_ERR_INVALID);
 }
 
@@ -86,7 +86,7 @@ tw_status_t tw_json_write_line(const tw_json_t *json, FILE *out)
     if (!text) {
         return TW_ERR_NO_MEMORY;
     }
-    /* One call writes it, so that lines of several processes in one file stay whole. */
+    /* One call writes the whole line, so that processes that write to one file do not mix their lines. */
     errno = 0;
     int failed = fprintf(out, "%s\n", text) < 0 || fflush(out) != 0;
     free(text);

@@ -1,5 +1,5 @@
-/* The log: the one place of the product with global state. Its level does not come from tw_config_init, which
- * logs. */
+/* The log. It is the one place of the library with global state. Its level is not read by tw_config_init,
+ * because that function logs. */
 #include "core/config_value.h"
 
 #include <pthread.h>
@@ -64,8 +64,8 @@ void tw_log_set_level(tw_log_level_t level)
     atomic_store(&current_level, (int)level);
 }
 
-/** The first caller reads the environment. Meanwhile the level is the default, so a complaint about the
- *  variable itself gets through, and neither it nor another thread comes back here. */
+/** Read the level from the environment; the first caller does so. Meanwhile the level is the default, so an
+ *  error about the variable itself is logged, and this function is not entered again. */
 static tw_log_level_t init_level(void)
 {
     const tw_config_field_t *field = &log_fields[0];
@@ -77,7 +77,7 @@ static tw_log_level_t init_level(void)
         return (tw_log_level_t)atomic_load(&current_level);
     }
     if (tw_config_value_parse(field, text, &value) == TW_OK) {
-        /* This does not undo a tw_log_set_level of another thread. */
+        /* If another thread has set a level meanwhile, that level stays. */
         (void)atomic_compare_exchange_strong(&current_level, &before, value.flag);
     } else {
         tw_error("config: %s=%s: expected %s", field->name, text,
@@ -114,7 +114,7 @@ void tw_log_keep_end(tw_log_held_t *held)
     keeper = held->outer;
 }
 
-/** Keep an error back; 0: there is no memory for it. */
+/** Keep an error back. Returns 0 if there is no memory for it. */
 static int keep(tw_log_held_t *held, const char *file, int line, const char *message)
 {
     size_t n_bytes = strlen(message) + 1;
@@ -133,7 +133,7 @@ static int keep(tw_log_held_t *held, const char *file, int line, const char *mes
     return 1;
 }
 
-/** The hash is FNV-1a, over the zero bytes that end the lines, too. */
+/** The hash is FNV-1a. It includes the zero byte at the end of each line. */
 uint64_t tw_log_held_hash(const tw_log_held_t *held)
 {
     uint64_t hash = held->first ? 14695981039346656037u : 0;

@@ -1,5 +1,4 @@
-/* Text to numbers: sizes, times, rates. They take the whole text or none of it, and do not depend on the
- * locale. */
+/* Parsers of sizes, times and rates. They take the whole text or fail. They do not depend on the locale. */
 #include "core/parse.h"
 
 #include <errno.h>
@@ -21,8 +20,8 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/** Length of digits[.digits][e[+-]digits] with at least one digit, or 0. strtod would also take blanks,
- *  signs, hexadecimal, inf and nan. */
+/** Returns the length of digits[.digits][e[+-]digits] with at least one digit; 0 if the text does not begin
+ *  so. strtod would also accept blanks, signs, hexadecimal, inf and nan. */
 static size_t number_length(const char *text)
 {
     const char *p = text;
@@ -52,7 +51,7 @@ static size_t number_length(const char *text)
     return (size_t)(p - text);
 }
 
-/** strtod with the C locale's decimal point. */
+/** Parse with strtod and the decimal point of the C locale. */
 static tw_status_t parse_c_double(const char *text, double *value)
 {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -117,7 +116,7 @@ tw_status_t tw_parse_int(const char *text, int64_t *value)
     return TW_OK;
 }
 
-/** Parse plain bytes exactly: a double is not exact from 2^53 on. */
+/** Parse plain bytes as an integer: from 2^53 on, a double is not exact. */
 static tw_status_t parse_whole_bytes(const char *text, size_t *bytes)
 {
     char *end;
