@@ -1,4 +1,4 @@
-/** The computations of a tick, as calls of the codec: neighbours that are alike share a launch. */
+/** Makes a tick's computations by calls of the codecs. Neighbours of one kind share a launch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -6,12 +6,12 @@
 
 #define BATCH 64 /**< the most pieces in one call */
 
-/** Computations that are alike, for one launch. */
+/** Computations of one kind, which share a launch. */
 typedef struct batch {
     const tw_gpu_call_t *call;
-    const tw_gpu_compute_t *like; /**< the first one */
+    const tw_gpu_compute_t *like; /**< the first computation */
     tw_stream_t stream;
-    tw_quant_segment_t items[BATCH]; /**< where each is read (a sum: its first input) and written */
+    tw_quant_segment_t items[BATCH]; /**< source (of a sum: its first input) and target of each piece */
     size_t n, room;
 } batch_t;
 
@@ -20,7 +20,7 @@ static const tw_gpu_device_t *device_of(const batch_t *batch)
     return batch->call->coll->gpu->device;
 }
 
-/** Find the codec of a form; it was made with the shape. */
+/** Find the codec of a form. It exists, since it was made with the shape. */
 static tw_quant_t *gpu_compute_codec_of(const tw_gpu_call_t *call, const tw_gpu_compute_t *compute,
                                         tw_form_t form)
 {
@@ -155,8 +155,8 @@ static tw_status_t flush(batch_t *batch)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Pack or unpack a chunk. When the tick has ended, the host reads in call->outcomes whether that worked, and
- *  the message's length. */
+/** Enqueue the packing or unpacking of a chunk. When the tick has ended, the host reads its status and the
+ *  message's length in call->outcomes. */
 static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;
@@ -174,7 +174,7 @@ static tw_status_t launch_message(const batch_t *batch, const tw_gpu_compute_t *
     tw_status_t status;
 
     TW_TRY(tw_codecs_messages(&call->coll->codecs, tw_grid_chunk_codec(&plan->grid, compute->chunk),
-                              &packer)); /* it finds the one that the shape has made */
+                              &packer)); /* the shape has made this packer, so this call only finds it */
     tw_quant_message_segment_t *pieces = malloc((chunk->n_pieces + 1) * sizeof(*pieces));
     TW_FAIL_IF(!pieces, TW_ERR_NO_MEMORY, "out of memory for the pieces of a chunk");
     const tw_quant_message_args_t args = {
@@ -207,7 +207,7 @@ static int is_like(const tw_grid_t *grid, const tw_gpu_compute_t *a, const tw_gp
            a->stride == b->stride;
 }
 
-/** Begin a batch of computations that are like this one. */
+/** Launch the batch so far, and begin a batch of computations like this one. */
 static tw_status_t gpu_compute_begin(batch_t *batch, const tw_gpu_compute_t *like)
 {
     tw_status_t status = flush(batch);
@@ -226,7 +226,9 @@ static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
     return status;
 }
 
-/** Add a chunk's pieces. `from`: where they are read in the workspace, of from_type if they are plain. */
+/** Add a chunk's pieces. `from`: their place in the workspace, if they are read there. from_type: their type
+ *  if plain.
+ */
 static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
                               tw_type_t from_type)
 {
@@ -246,7 +248,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
         if (compute->to != TW_GPU_USER) {
             piece.at.dst = call->workspace + compute->to + piece.out_at;
         }
-        if (piece.at.src == piece.at.dst) { /* the piece is in its place already */
+        if (piece.at.src == piece.at.dst) { /* the piece is already in its place */
             continue;
         }
         TW_TRY(add_item(batch, &piece.at));
@@ -254,7 +256,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
     return TW_OK;
 }
 
-/** Add the encoding of a sum of plain inputs, which is first made in fp32: at temp_at one chunk has room. */
+/** Sum up plain inputs in fp32 to temp_at, which has room for one chunk, and add the sum's encoding. */
 static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;

@@ -1,4 +1,4 @@
-/** The table of a real GPU: the CUDA runtime. */
+/** The table of a real GPU, made with the CUDA runtime. */
 #include "collectives/gpu/gpu.h"
 
 #ifdef TW_HAVE_CUDA
@@ -17,8 +17,8 @@ static tw_status_t cuda_use(const tw_gpu_device_t *device, int index)
     return tw_quant_cuda_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
-/** Exchange this thread's capture mode. A job that captures a graph in global mode forbids all threads to
- *  allocate and to poll; calls made here are in nobody's graph, so they use the relaxed mode. */
+/** Exchange this thread's capture mode. While a job captures a graph in global mode, no thread may allocate
+ *  or poll. The calls here belong to no graph, so they use the relaxed mode. */
 static void exchange_mode(enum cudaStreamCaptureMode *mode)
 {
     (void)cudaThreadExchangeStreamCaptureMode(mode);
@@ -43,8 +43,7 @@ static void cuda_free(const tw_gpu_device_t *device, void *memory, int pinned)
                                pinned ? "cudaFreeHost" : "cudaFree");
 }
 
-/** Make a stream. It has priority over the caller's, where both have work, and it does not wait for the
- *  legacy default stream. */
+/** Make a stream with priority over the caller's streams. It does not wait for the legacy default stream. */
 static tw_status_t cuda_stream_create(const tw_gpu_device_t *device, tw_stream_t *out)
 {
     int least = 0, greatest = 0;
@@ -109,16 +108,16 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
     exchange_mode(&mode);
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* otherwise the job would take it for its own error */
+        (void)cudaGetLastError(); /* otherwise the job would find this error later and take it for its own */
         return TW_IN_PROGRESS;
     }
     return tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
-/** Copies that were made for a transport have ended: their stream was waited for. What a network card writes
- *  by itself may still be on its way to the GPU when the host hears of its end; NVIDIA's GPUs either order
- *  such writes before work that is launched later (the attribute says OWNER or more), or must be told to. A
- *  GPU that offers neither gives network cards no access. */
+/** The copies of a transport have ended, because their stream was waited for. But a write by a network card
+ *  may still be on its way to the GPU when the host learns that it has ended. Some NVIDIA GPUs order such
+ *  writes before work that is launched later (the attribute says OWNER or more). Others must be told to
+ *  flush. A GPU that can do neither does not let network cards access its memory. */
 static tw_status_t cuda_fence(const tw_gpu_device_t *device)
 {
     int current = 0, ordering = 0, options = 0;

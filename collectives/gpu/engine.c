@@ -1,12 +1,12 @@
-/** How the GPU's part of a communicator is made and freed. */
+/** Makes and frees the GPU's part of a communicator. */
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
 
 #define N_SOURCES ((size_t)1024)
 
-/** Choose the workspace's memory. NCCL works in GPU memory, and so does a transport that takes such memory;
- *  for another transport it is host memory, which kernels can use, too. */
+/** Choose the memory of the workspace. It is GPU memory for NCCL, and for a transport that takes GPU memory.
+ *  For another transport it is host memory that kernels can use. */
 static tw_status_t choose_workspace(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;
@@ -57,7 +57,7 @@ static void detach(tw_coll_t *coll)
 {
     tw_gpu_t *gpu = coll->gpu;
 
-    tw_gpu_workspace_free(coll); /* first, as it waits for the device */
+    tw_gpu_workspace_free(coll); /* this comes first, because it waits for the device */
     tw_gpu_shapes_cleanup(gpu);
     free(gpu->memory.blocks);
     free(gpu->packing.blocks);

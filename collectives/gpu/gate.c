@@ -1,5 +1,5 @@
-/** The gate counts the calls of NCCL that are under way, and says whether more may begin: one number, whose
- *  lowest bit is 1 when it is closed. */
+/** The gate: counts the calls of NCCL that are under way, and says whether more may begin. Its state is one
+ *  number: the lowest bit is 1 if the gate is closed, and each call adds ONE_CALL. */
 #include <time.h>
 
 #include "collectives/gpu/gpu.h"

@@ -10,12 +10,12 @@
 typedef struct nccl_wire {
     tw_gpu_wire_t base;
     tw_nccl_api_t api;
-    ncclComm_t comm; /**< NULL: it was aborted */
+    ncclComm_t comm; /**< NULL: comm was aborted */
     int rank;
-    int is_shared; /**< comm belongs to somebody else */
+    int is_shared; /**< 1: comm belongs to the caller */
     tw_coll_gate_t *gate;
-    int is_grouping;   /**< a group is open */
-    tw_status_t error; /**< TW_OK, or the logged error that has ended it */
+    int is_grouping;   /**< 1: a group is open */
+    tw_status_t error; /**< TW_OK, or the error (already logged) that ended the wire */
 } nccl_wire_t;
 
 static nccl_wire_t *self(tw_gpu_wire_t *wire)
@@ -23,7 +23,7 @@ static nccl_wire_t *self(tw_gpu_wire_t *wire)
     return (nccl_wire_t *)wire;
 }
 
-/** Check the result of a call. In a group a call is only noted, and may return ncclInProgress. */
+/** Check the result of a call inside a group. Such a call is only recorded, and may return ncclInProgress. */
 static tw_status_t check_grouped(const nccl_wire_t *nccl, ncclResult_t result, const char *what)
 {
     if (result == ncclInProgress) {
@@ -57,7 +57,7 @@ static tw_status_t wire_recv(tw_gpu_wire_t *wire, int peer, void *to, size_t byt
     return check_grouped(nccl, result, "ncclRecv");
 }
 
-/** The value of ncclBfloat16, which older headers define for C++ alone. */
+/** The value of ncclBfloat16: older headers of NCCL define the name only for C++. */
 #define BF16 ((ncclDataType_t)9)
 
 static ncclDataType_t data_type(tw_type_t type)
@@ -138,7 +138,7 @@ static void wire_abort(tw_gpu_wire_t *wire)
     }
 }
 
-/** Destroy a wire whose operations have all ended, or that was aborted. */
+/** Destroy a wire. All its operations must have ended, or it was aborted. */
 static void wire_destroy(tw_gpu_wire_t *wire)
 {
     nccl_wire_t *nccl = self(wire);

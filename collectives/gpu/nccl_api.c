@@ -11,7 +11,7 @@
 #define LIBRARY "libnccl.so.2"
 #define POLL_NS 20000
 
-/** Find a function. ISO C converts no object pointer to a function pointer; POSIX says they are alike. */
+/** Find a function. ISO C cannot convert dlsym's object pointer to a function pointer; POSIX can. */
 static tw_status_t nccl_api_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -38,7 +38,7 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     return status;
 }
 
-/** Translate a result of NCCL's: no other place does. */
+/** Translate a result of NCCL's into a status. No other function does. */
 static tw_status_t status_of(ncclResult_t result)
 {
     switch (result) {
@@ -48,7 +48,7 @@ static tw_status_t status_of(ncclResult_t result)
         return TW_IN_PROGRESS;
     case ncclUnhandledCudaError:
         return TW_ERR_CUDA;
-    /* a call for a socket, shared memory or verbs failed: often the other side has ended */
+    /* a call for a socket, shared memory or verbs has failed, often because the other side has ended */
     case ncclSystemError:
         return TW_ERR_IO;
     case ncclInvalidArgument:

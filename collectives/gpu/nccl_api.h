@@ -1,5 +1,5 @@
-/** NCCL's functions, found when they are needed: so one binary runs with and without the library, and if its
- *  process has loaded NCCL already, uses that. Private to collectives. */
+/** NCCL's functions, which are found at run time. So one binary runs with and without NCCL, and uses the
+ *  NCCL that the process has already loaded, if there is one. Private to collectives. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,22 +39,21 @@ typedef struct tw_nccl_api {
 #undef TW_NCCL_MEMBER
 } tw_nccl_api_t;
 
-/** Load NCCL, for good. TW_ERR_UNSUPPORTED (logged): there is none, or it lacks a function. */
+/** Load NCCL; it is never unloaded. TW_ERR_UNSUPPORTED (logged): there is no NCCL, or it lacks a function. */
 tw_status_t tw_nccl_load(tw_nccl_api_t *api);
 
-/** Translate a result into a status. Anything but success is logged with its number, name and NCCL's last
- *  error text. If NCCL continues the call in the background, as with non-blocking communicators, wait for its
- *  end as long as NCCL does, as a rank may be late: until there is an error or comm is aborted. comm may be
- *  NULL; rank -1: not known yet. */
+/** Translate a result into a status. A failure is logged with NCCL's number, name and last error text. If
+ *  NCCL continues the call in the background (non-blocking communicators), wait until the call ends, fails
+ *  or comm is aborted; without a limit, as a rank may be late. comm may be NULL. rank -1: not known yet. */
 tw_status_t tw_nccl_check(const tw_nccl_api_t *api, int rank, ncclComm_t comm, ncclResult_t result,
                           const char *what);
-/** The same for a comm that may be ended meanwhile: calls for such a comm pass the gate. TW_ERR_CANCELED: it
- *  was ended. */
+/** As tw_nccl_check, for a comm that another thread may end: calls of NCCL for this comm pass the gate.
+ *  TW_ERR_CANCELED: the gate was closed. */
 tw_status_t tw_nccl_check_gated(const tw_nccl_api_t *api, int rank, ncclComm_t comm, tw_coll_gate_t *gate,
                                 ncclResult_t result, const char *what);
 
-/** Make a wire that owns comm, also if this fails (NULL: out of memory). shared: it borrows comm, and its
- *  calls pass the gate (NULL: none). */
+/** Make a wire that owns comm, even if this fails. Returns NULL if memory is out. is_shared 1: the wire
+ *  borrows comm, and its calls pass the gate (NULL: no gate). */
 tw_gpu_wire_t *tw_nccl_wire_create(const tw_nccl_api_t *api, ncclComm_t comm, int rank, int is_shared,
                                    tw_coll_gate_t *gate);
 

@@ -1,5 +1,5 @@
-/** How a communicator finds its ranks in NCCL: it is split off one that exists, or the ranks meet over the
- *  transport. */
+/** Makes the communicator of NCCL that a communicator uses. It is split off an existing one, or the ranks
+ *  make it after they have met over the transport. */
 #include "collectives/gpu/gpu.h"
 
 #if defined(TW_HAVE_CUDA) && defined(TW_HAVE_NCCL)
@@ -21,11 +21,11 @@
 #include "collectives/model/bootstrap.h"
 
 #define POLL_NS 20000
-#define SILENT_SEC 60.0 /**< after this time a rank that waits logs it, once */
+#define SILENT_SEC 60.0 /**< after this time a rank that still waits logs a warning, once */
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
-/** Identify the host as NCCL does, so that both see the same nodes. */
+/** Returns an id of the host. NCCL identifies it in the same way, so both see the same nodes. */
 static uint64_t own_node_id(void)
 {
     const char *names[] = {getenv("TW_NODE_ID"), getenv("NCCL_HOSTID")};
@@ -49,13 +49,13 @@ static uint64_t own_node_id(void)
     return XXH3_64bits(text, n);
 }
 
-/** A rank's message to all others when they meet. */
+/** What each rank tells all others when they meet. */
 typedef struct introduction {
     uint64_t node, process;
     uint64_t terms; /**< hash of tw_coll_params_t */
 } introduction_t;
 
-/** Make a number that no other process of the job has. */
+/** Make a number that is different in every process of the job. */
 static tw_status_t own_process_id(uint64_t *id)
 {
     if (getrandom(id, sizeof(*id), 0) == (ssize_t)sizeof(*id)) {
@@ -83,8 +83,9 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
 
 /* ---- telling the others -------------------------------------------------------------------------------- */
 
-/** Memory of exchanges that have ended, kept for the next ones. Freeing it would wait for all that the device
- *  does: perhaps for another communicator's operation, whose other ranks wait here for this rank. */
+/** Memory of exchanges that have ended, kept for later ones. Freeing it would wait for all work on the
+ *  device, perhaps for an operation of another communicator, while the other ranks of that operation wait
+ *  here for this rank. */
 typedef struct spare {
     SLIST_ENTRY(spare) link;
     void *memory;
@@ -141,7 +142,7 @@ static tw_status_t find_memory(const tw_gpu_device_t *device, size_t bytes, spar
     return TW_OK;
 }
 
-/** Memory and queue of one exchange. */
+/** Memory and stream of one exchange of introductions. */
 typedef struct meeting {
     const tw_gpu_device_t *device;
     tw_gpu_wire_t *wire;
@@ -149,7 +150,7 @@ typedef struct meeting {
     introduction_t *memory; /**< [world], on the device */
     tw_stream_t stream;
     tw_gpu_event_t done;
-    int is_stuck; /**< 1: some of what was enqueued has not ended, and may never end */
+    int is_stuck; /**< 1: some enqueued work has not ended, and may never end */
 } meeting_t;
 
 static tw_status_t enqueue_gather(const meeting_t *m)
@@ -165,8 +166,8 @@ static tw_status_t enqueue_gather(const meeting_t *m)
     return status == TW_OK ? end_status : status;
 }
 
-/** Wait for the gather without a limit, as a rank may be late by a checkpoint or by hours. An error, or an
- *  abort of the communicator, ends the wait. */
+/** Wait for the gather to end. There is no time limit, as a rank may be late by hours. An error, or an abort
+ *  of the communicator, ends the wait. */
 static tw_status_t nccl_wait_for(const meeting_t *m)
 {
     const struct timespec nap = {.tv_nsec = POLL_NS};
@@ -198,7 +199,7 @@ static tw_status_t nccl_gather(const meeting_t *m, const introduction_t *own, in
     return nccl_wait_for(m);
 }
 
-/** Exchange introductions; the memory of an exchange that has not ended is kept. */
+/** Exchange introductions. If the exchange does not end, its memory stays in use and is leaked. */
 static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t *all)
 {
     const tw_gpu_device_t *device = m->device;
@@ -231,7 +232,7 @@ static tw_status_t meet(meeting_t *m, const introduction_t *own, introduction_t 
     return status;
 }
 
-/** Judge the introductions; all ranks reach the same verdict. */
+/** Check the introductions. All ranks have the same ones and reach the same verdict. */
 static tw_status_t nccl_judge(const introduction_t *all, int rank, int world, int is_shared)
 {
     for (int r = 0; r < world; r++) {
@@ -262,7 +263,7 @@ static tw_status_t nccl_exchange(meeting_t *m, const tw_coll_nccl_params_t *para
     for (int r = 0; r < m->world && status == TW_OK; r++) {
         node_ids[r] = all[r].node;
     }
-    if (!m->is_stuck) { /* otherwise a copy to it may still be under way */
+    if (!m->is_stuck) { /* otherwise a copy to `all` may still be under way */
         free(all);
     }
     return status;
@@ -318,7 +319,7 @@ static tw_status_t join_comm(const tw_nccl_api_t *api, tw_coll_setup_t *setup)
 
 /* ---- over a transport ---------------------------------------------------------------------------------- */
 
-/** The first rank's message to the others: the id by which they meet in NCCL, or that there is none. */
+/** What the first rank sends to the others: NCCL's id of the new communicator, or an error. */
 typedef struct invitation {
     tw_status_t status;
     ncclUniqueId id;

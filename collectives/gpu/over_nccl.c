@@ -1,5 +1,5 @@
-/** The engine over NCCL: it enqueues the ticks of a plan on two streams, computations on the caller's,
- *  messages on one of ours. */
+/** The engine over NCCL. It enqueues the ticks of a plan on two streams: computations on the caller's
+ *  stream, messages on the communicator's. */
 #include <stdio.h>
 
 #include "collectives/gpu/gpu.h"
@@ -23,7 +23,7 @@ static tw_status_t enqueue_messages(const tw_gpu_call_t *call, const tw_gpu_tick
     return status == TW_OK ? end_status : status;
 }
 
-/** Run a plan of one round, which has nothing to overlap with, in order on one stream, without events. */
+/** Run a plan of one round on one stream, in order and without events: nothing could overlap. */
 static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     const tw_gpu_plan_t *plan = &call->shape->plan;
@@ -38,8 +38,8 @@ static tw_status_t run_in_order(const tw_gpu_call_t *call, tw_stream_t stream)
     return status;
 }
 
-/** Run a tick. A wait refers to an event's last record, so both streams first wait for the tick before, and
- *  record their own events at the end. The wire's work is enqueued first, as it takes longer. */
+/** Run a tick. A wait is for an event's last record, so both streams first wait for the tick before, and
+ *  record their events at the end. The messages are enqueued first, because they take longer. */
 static tw_status_t run_tick(const tw_gpu_call_t *call, size_t t, tw_stream_t stream)
 {
     const tw_gpu_t *gpu = call->coll->gpu;
@@ -62,7 +62,7 @@ static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
     const tw_gpu_device_t *device = gpu->device;
 
     TW_TRY(device->event_record(device, gpu->computed, stream));
-    /* the wire's stream begins where the caller's is, and joins its capture, if there is one */
+    /* the wire's stream starts at the caller's position, and joins its graph capture if there is one */
     TW_TRY(device->stream_wait(device, gpu->wire_stream, gpu->computed));
     TW_TRY(device->event_record(device, gpu->arrived, gpu->wire_stream));
     for (size_t t = 0; t < call->shape->plan.n_ticks; t++) {
@@ -71,7 +71,7 @@ static tw_status_t run_overlapped(const tw_gpu_call_t *call, tw_stream_t stream)
     return device->stream_wait(device, stream, gpu->arrived);
 }
 
-/** Count a native call's bytes as planned, and as sent to a rank of the next node. */
+/** Count the planned bytes of a native call as sent to the first rank of the next node. */
 static void count_native(const tw_gpu_call_t *call)
 {
     const tw_topo_t *topo = &call->coll->topo;
@@ -80,7 +80,7 @@ static void count_native(const tw_gpu_call_t *call)
     call->coll->sent[next].bytes += call->shape->inter_node_bytes;
 }
 
-/** Run one tensor after another; NCCL makes one launch of them. */
+/** Enqueue one call for each tensor, in a group, so that NCCL makes one launch of them. */
 static tw_status_t run_native(const tw_gpu_call_t *call, tw_stream_t stream)
 {
     const tw_coll_args_t *args = &call->shape->request->args;
@@ -115,8 +115,8 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
                                           : run_in_order(call, run->stream);
 }
 
-/** Start an operation. Operations run one after another, as they share the workspace. A graph cannot wait for
- *  operations outside of it, nor these for the graph. */
+/** Start an operation. Operations run one after another, because they share the workspace. A captured
+ *  operation does not wait for uncaptured ones, and they do not wait for it: a graph cannot. */
 static tw_status_t over_nccl_start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;
@@ -140,7 +140,7 @@ static tw_status_t over_nccl_start(tw_coll_request_t *request)
     return status;
 }
 
-/** Step a request; one that is captured into a graph cannot be asked how far it is. */
+/** Test whether a request has ended. A request that is captured into a graph ends at once. */
 static tw_status_t over_nccl_step(tw_coll_request_t *request, int *moved)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;

@@ -1,16 +1,18 @@
-/** The engine over a transport: tick by tick the host moves a plan's messages from and to the workspace,
- *  while kernels of the same tick write and read other parts of it. The workspace is in pinned host memory,
- *  or in the GPU's if the transport takes that. Either way a message is posted once the host knows that the
- *  kernels of the tick before have ended: they wrote what the message sends, or read what it overwrites.
- *  Kernels that read a message are launched once the host knows that the message has ended. */
+/** The engine over a transport. Tick by tick, the host moves a plan's messages between the workspace and the
+ *  other ranks, while kernels of the tick use other parts of the workspace. The workspace is in GPU memory
+ *  if the transport takes that, else in pinned host memory. A message is posted when the host knows that the
+ *  kernels of the tick before have ended: they wrote the data to send, or read the data that a receive
+ *  overwrites. The kernels that read a message are launched when the host knows that the message has
+ *  ended. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "collectives/gpu/gpu.h"
 
-#define FIRST_NUMBER 2 /**< the first two messages to a rank may be a signature and an all-to-all's counts */
+/** the first two messages to a rank may be a signature and the counts of an all-to-all */
+#define FIRST_NUMBER 2
 
-/** Launch the tick's kernels, then record an event. */
+/** Launch the tick's kernels, then record an event behind them. */
 static tw_status_t launch(tw_gpu_run_t *run)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -46,7 +48,7 @@ static tw_status_t post_message(tw_gpu_run_t *run, const tw_gpu_message_t *messa
     return tw_transport_message_send(coll->transport, &posted, request);
 }
 
-/** Post the tick's messages; receives first, so that arriving data finds its place. */
+/** Post the tick's messages; receives first, so that data that arrives early finds its buffer. */
 static tw_status_t post_messages(tw_gpu_run_t *run)
 {
     const tw_gpu_tick_t *tick = &run->call.shape->plan.ticks[run->tick];
@@ -70,7 +72,7 @@ static tw_status_t post_messages(tw_gpu_run_t *run)
     return status;
 }
 
-/** Explain a failed message: another size means that the other rank is in another operation. */
+/** Explain a failed message. Another size than expected means that the other rank runs another operation. */
 static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED) {
@@ -108,7 +110,7 @@ static tw_status_t test_messages(tw_gpu_run_t *run, int *moved)
     return run->n_open > 0 ? TW_IN_PROGRESS : TW_OK;
 }
 
-/** Read the lengths and statuses of the chunks that a tick has packed or unpacked, now that it has ended. */
+/** Read the lengths and statuses of the chunks that a tick has packed or unpacked. The tick has ended. */
 static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
 {
     const tw_gpu_plan_t *plan = &run->call.shape->plan;
@@ -132,8 +134,8 @@ static tw_status_t read_outcomes(tw_gpu_run_t *run, size_t tick)
     return TW_OK;
 }
 
-/** Post messages once the computations of the tick before have ended. In GPU memory a fence must follow
- *  before kernels see what came. */
+/** Post the tick's messages when the computations of the tick before have ended, and test them. If the
+ *  workspace is in GPU memory, a fence follows, so that kernels see the data that came. */
 static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -150,7 +152,7 @@ static tw_status_t move_messages(tw_gpu_run_t *run, int *moved)
     return run->n_requests > 0 && !run->call.coll->gpu->memory.pinned ? device->fence(device) : TW_OK;
 }
 
-/** Step a run. TW_OK: the operation has ended, on the device, too. */
+/** Make progress on a run. Returns TW_OK if the operation has ended, on the device as well. */
 static tw_status_t move_run(tw_gpu_run_t *run, int *moved)
 {
     const tw_gpu_device_t *device = run->call.coll->gpu->device;
@@ -184,7 +186,7 @@ static size_t most_messages(const tw_gpu_plan_t *plan)
     return most;
 }
 
-/** Complete a request, whose schedule only compares arguments. */
+/** Complete a request: allocate its run's memory, and make a schedule that only compares arguments. */
 static tw_status_t over_transport_complete(tw_coll_request_t *request)
 {
     const tw_gpu_device_t *device = request->coll->gpu->device;
@@ -209,7 +211,7 @@ static tw_status_t over_transport_complete(tw_coll_request_t *request)
     return tw_check_create_sched(request);
 }
 
-/** Returns 1 if it is the operation's turn: operations share the workspace. */
+/** Returns 1 if the operation may use the workspace, which operations use one after another. */
 static int has_turn(const tw_coll_request_t *request)
 {
     const tw_coll_request_t *first = TAILQ_FIRST(&request->coll->active);
@@ -227,7 +229,7 @@ static tw_status_t over_transport_step(tw_coll_request_t *request, int *moved)
     if (!run || !has_turn(request)) {
         return !run ? TW_OK : TW_IN_PROGRESS;
     }
-    /* since the post, the workspace may have grown and moved */
+    /* the workspace may have grown and moved since the post */
     if (run->tick == 0 && !run->is_launched) {
         tw_gpu_take_workspace(&run->call);
     }

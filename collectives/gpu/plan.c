@@ -1,5 +1,5 @@
-/** Turns a program's ops (ops.h) into a plan: every op gets its tick, every cell its place in the workspace,
- *  and chunks go through the ticks in rounds. */
+/** Turns a program's ops (ops.h) into a plan: gives every op its tick and every cell its place in the
+ *  workspace, and sends the chunks through the ticks in rounds. */
 #include "collectives/gpu/plan.h"
 
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 
 #define ALIGN_BYTES ((size_t)256) /**< alignment of every place in the workspace */
 
-/** The cells of an owner's chunk, at the same place in every slot. A chunk has only one coding, so codings
- *  share the place. */
+/** The cells of the chunk of one owner, at the same place in every slot. A chunk has one coding, so the
+ *  codings share the place. */
 typedef struct area {
-    size_t at, number;             /**< bytes, and cells, of the areas before it */
+    size_t at, number;             /**< bytes and cells of all areas before this one */
     size_t *cell_at[TW_N_CODINGS]; /**< [cells], offsets from `at` in bytes */
 } area_t;
 
@@ -20,11 +20,12 @@ typedef struct planner {
     tw_gpu_plan_t *plan;
     const tw_gpu_plan_params_t *params;
     const tw_topo_t *topo;
-    const tw_ops_t *ops[TW_N_CODINGS];              /**< NULL: no chunk has this coding */
-    size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT]; /**< most bytes of a chunk with a coding, in a form */
-    area_t *areas;                                  /**< [n_owners] */
-    size_t *memory;                                 /**< memory of all cell_at */
-    size_t slot_cells, n_ticks;                     /**< of one round */
+    const tw_ops_t *ops[TW_N_CODINGS]; /**< NULL: no chunk has this coding */
+    /** largest chunk of each coding in each form, in bytes */
+    size_t most_bytes[TW_N_CODINGS][TW_FORM_COUNT];
+    area_t *areas;              /**< [n_owners] */
+    size_t *memory;             /**< memory of all cell_at */
+    size_t slot_cells, n_ticks; /**< cells and ticks of one round */
     int n_owners;
     tw_status_t status;
 } planner_t;
@@ -38,7 +39,7 @@ static size_t chunk_bytes(const planner_t *p, size_t chunk, tw_form_t form)
     return tw_grid_chunk_bytes(grid, chunk, tw_grid_form_codec(grid, chunk, form), p->params->args->type);
 }
 
-/** Find the owner's chunk of this round with this coding; 0: there is none. */
+/** Find the owner's chunk of this round, if it has this coding. Returns 0 if there is none. */
 static int find_chunk(const planner_t *p, int owner, size_t round, int coding, size_t *chunk)
 {
     const tw_grid_shard_t *shard = &p->plan->grid.shards[owner];
@@ -120,7 +121,7 @@ static void gpu_plan_place(const planner_t *p, int owner, int coding, int cell, 
     }
 }
 
-/** Place the cells of an owner's chunk; inputs of a sum follow each other. Returns the bytes of all cells. */
+/** Place the cells of an owner's chunk, a sum's inputs side by side. Returns the bytes of all cells. */
 static size_t place_cells(const planner_t *p, int owner, int coding)
 {
     const tw_ops_t *ops = p->ops[coding];
@@ -161,7 +162,7 @@ static void lay_out(planner_t *p)
         plan->slot_bytes += most_bytes;
         p->slot_cells += most_cells;
     }
-    /* a round takes its slot in the very tick in which another round leaves that: see emit_ticks */
+    /* a round may take a slot in the tick in which another round leaves it: see emit_ticks */
     plan->n_slots = p->n_ticks > 1 ? p->n_ticks - 1 : 1;
     int keeps_all = plan->n_slots > plan->n_rounds || p->params->in_place;
     plan->n_slots = keeps_all ? plan->n_rounds : plan->n_slots;
@@ -177,7 +178,7 @@ static void lay_out(planner_t *p)
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-/** Make room for one more item; 0: out of memory. */
+/** Make room for one more item. Returns 0 if memory is out. */
 static int gpu_plan_grow(planner_t *p, void *items, size_t n, size_t *max, size_t item_bytes)
 {
     if (p->status == TW_OK && !tw_grow(items, max, n + 1, item_bytes)) {
@@ -202,14 +203,14 @@ static size_t at(const planner_t *p, const task_t *task, int owner, int cell)
     return slot * p->plan->slot_bytes + area->at + area->cell_at[task->coding][cell];
 }
 
-/** The number of a task's cell among the cells of all chunks. */
+/** Returns the number of a task's cell among the cells of the whole plan. */
 static size_t number(const planner_t *p, const task_t *task, int cell)
 {
     return task->round % p->plan->n_slots * p->slot_cells + p->areas[task->op->owner].number + (size_t)cell;
 }
 
-/** The factor of a computation. If sums travel plain, each contribution is scaled, and the last step applies
- *  the rest of the factor; if a sum is made in one step, that applies it all. */
+/** Returns the factor of a computation. If sums travel plain, each contribution is scaled, and the last sum
+ *  applies the rest of the factor. A sum that is made in one step applies the whole factor. */
 static float factor_of(const planner_t *p, const task_t *task)
 {
     const tw_coll_args_t *args = p->params->args;
@@ -225,7 +226,7 @@ static float factor_of(const planner_t *p, const task_t *task)
     return op->n_partial > 0 && scale != 1.0f ? args->factor : tw_coll_factor(args, p->topo->world);
 }
 
-/** Emit a computation: of a sum, or of one input. */
+/** Emit a sum, or a computation with one input. */
 static void emit_compute(planner_t *p, const task_t *task)
 {
     const tw_op_t *op = task->op;
@@ -295,7 +296,7 @@ static void emit_round(planner_t *p, size_t tick, size_t round)
     }
 }
 
-/** Emit what all rounds do in one of their ticks: in place, all is read before anything is written. */
+/** Emit tick `tick` of all rounds at once. In place, everything must be read before anything is written. */
 static void emit_all_rounds(planner_t *p, size_t tick)
 {
     for (size_t round = 0; round < p->plan->n_rounds; round++) {
@@ -303,14 +304,15 @@ static void emit_all_rounds(planner_t *p, size_t tick)
     }
 }
 
-/** Emit the ticks. In each, rounds that began earlier come first: a round gives its slot up to another one
- *  only after its last computation. */
+/** Emit all ticks. In each tick, rounds that began earlier come first. So the computations of a round that
+ *  leaves a slot come before those of the round that takes the slot. */
 static void emit_ticks(planner_t *p)
 {
     tw_gpu_plan_t *plan = p->plan;
 
     size_t begins =
-        p->params->in_place && plan->n_rounds > 0 ? 1 : plan->n_rounds; /* ticks in which rounds begin */
+        /* number of ticks in which rounds begin */
+        p->params->in_place && plan->n_rounds > 0 ? 1 : plan->n_rounds;
 
     plan->n_ticks = begins > 0 ? begins + p->n_ticks - 1 : 0;
     plan->ticks = calloc(plan->n_ticks + 1, sizeof(*plan->ticks));

@@ -1,4 +1,4 @@
-/** An operation of a shape: its pointers and workspace, and how it makes progress. */
+/** Operations: a shape with pointers, the workspace, and progress. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +6,8 @@
 
 /* ---- workspace ----------------------------------------------------------------------------------------- */
 
-/** Make a block that is larger by half at least, so that all outgrown blocks together are at most twice the
- *  last one. */
+/** Allocate a larger block. It is at least half as large again as the last one, so that all outgrown blocks
+ *  together are at most twice as large as the one in use. */
 static tw_status_t gpu_run_grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t bytes)
 {
     size_t wanted = memory->bytes + memory->bytes / 2;
@@ -92,8 +92,8 @@ tw_status_t tw_gpu_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-/** Refuse to capture what was not prepared: memory cannot be allocated in a capture, and the workspace must
- *  not move afterwards. */
+/** Refuse to capture an operation that was not prepared. A capture cannot allocate memory, and the workspace
+ *  must not move afterwards. */
 static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *args,
                                  const tw_gpu_shape_t *shape, uint64_t *capture)
 {
@@ -112,7 +112,7 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     return TW_OK;
 }
 
-/** Make the run. Enqueued work outlives the request, so it uses the shape's tensors. */
+/** Make the run. Over NCCL, work may outlive the request, so it uses the shape's tensors. */
 static tw_status_t create_run(tw_coll_request_t *request, tw_gpu_shape_t *shape)
 {
     tw_coll_t *coll = request->coll;

@@ -1,4 +1,4 @@
-/** Shapes: what is chosen and planned once for all operations with the same arguments. */
+/** Shapes: the choice and the plan for all operations with the same arguments, made once. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,31 +8,31 @@
 #include "collectives/gpu/gpu.h"
 
 #define MAX_SHAPES 256
-/** The most bytes of a round's messages to all ranks; how many rounds a shard should have; the fewest bytes
- *  of a chunk. */
+/** The most bytes of a round's messages to all ranks. The number of rounds that a shard should have. The
+ *  fewest bytes of a chunk. */
 #define ROUND_BYTES ((size_t)16 << 20)
 #define ROUNDS 8
 #define MIN_CHUNK_BYTES ((size_t)256 << 10)
-/** The shortest messages that are packed, and the time that the lossless codec takes to pack and unpack one.
- *  A warp codes 65,536 elements of a message step by step, so a message of this length takes no longer than a
- *  short one: 27 launches in which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz
- *  (bench/results/gpu-counts.jsonl; no GPU has measured it). Sending it takes about as long. */
+/** The shortest messages that are packed, and the seconds that a GPU takes to pack and unpack one of them. A
+ *  warp codes 65,536 elements of a message step by step, so a shorter message takes as long: 27 launches, in
+ *  which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz (counted in
+ *  bench/results/gpu-counts.jsonl, not measured on a GPU). Sending the message takes about as long. */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
-/** The smallest operations that are quantized: below this, what the codec saves on a 10 Gb/s link (8 bits of
- *  16: 26 us) is no more than its two launches cost. */
+/** The smallest operations that are quantized. In smaller ones, the codec's two launches cost as much as it
+ *  saves on a 10 Gb/s link (26 us, 8 bits of 16). */
 #define MIN_QUANTIZED_BYTES ((size_t)64 << 10)
 
 /* ---- comparing ----------------------------------------------------------------------------------------- */
 
-/** Whether this is an all-to-all that reads and writes the same memory. */
+/** Whether this is an all-to-all whose source and target are the same memory. */
 static int is_in_place(const tw_coll_request_t *request)
 {
     return request->args.op == TW_COLL_ALLTOALL && request->aliased;
 }
 
-/** Hash all that determines a shape: what choices depend on (tw_request_key), and whatever else a plan is
- *  made from. */
+/** Hash everything that determines a shape: all that a choice depends on (tw_request_key), and all else that
+ *  a plan is made from. */
 static uint64_t gpu_shape_key_of(const tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;
@@ -90,8 +90,8 @@ static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *reque
     return bytes > least ? bytes : least;
 }
 
-/** Whether a GPU takes longer to pack and unpack a rank's messages, one after the other, than the link saves.
- *  A link that TW_COLL_MODEL does not describe counts as slow. */
+/** Whether a GPU takes longer to pack and unpack a rank's messages, one after another, than the link saves
+ *  by them. A link that TW_COLL_MODEL does not describe counts as slow. */
 static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     size_t bytes = request->n_elems * tw_type_bytes(request->args.type),
@@ -133,7 +133,7 @@ static const tw_algo_t natives[] = {
 
 #define N_NATIVES (sizeof(natives) / sizeof(natives[0]))
 
-/** Row `index`: NCCL's own algorithms, then those of the table that work on GPU memory; NULL past the end. */
+/** Returns row `index`: NCCL's own algorithms, then the table's that work on a GPU; NULL past the end. */
 static const tw_algo_t *get_algo(size_t index)
 {
     const tw_algo_t *algo = index < N_NATIVES ? &natives[index] : NULL;
@@ -153,7 +153,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
     return algo ? &algo->info : NULL;
 }
 
-/** The flows on a GPU: data for other nodes goes to all of them at once, as each further hop costs a tick. */
+/** The flows on a GPU. Data goes to all other nodes at once, as each further hop costs a tick. */
 static tw_flows_t flows_of(const tw_algo_t *algo)
 {
     tw_flows_t flows = algo->flows;
@@ -162,22 +162,22 @@ static tw_flows_t flows_of(const tw_algo_t *algo)
     return flows;
 }
 
-/** Whether the algorithm suits the topology: sums are made inside nodes first if there are two tiers. */
+/** Whether the algorithm suits the topology: with two tiers, sums must be made inside nodes first. */
 static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
 {
     return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
 }
 
-/** Whether NCCL's own algorithm may be used. NCCL adds up in an order of its own, which it chooses by size:
- *  in a deterministic communicator the caller must name that algorithm. */
+/** Whether NCCL's own algorithm may be used. NCCL chooses the order of its sums by size, so in a
+ *  deterministic communicator the caller must name the algorithm. */
 static int may_be_native(const tw_coll_t *coll, const tw_coll_args_t *args, int is_named)
 {
     return coll->gpu->wire && is_even(args, coll->topo.world) && args->factor == 1 &&
            (is_named || !coll->deterministic);
 }
 
-/** Choose an algorithm. A name that the caller gives is for the codec that the caller gives; if the codec is
- *  declined, the name is ignored. */
+/** Choose an algorithm. A name that the caller gives together with a codec is that of a quantized algorithm.
+ *  So if the codec is declined, the name is ignored. */
 static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_shape_t *shape, int quantized,
                                          size_t *index)
 {
@@ -202,8 +202,8 @@ static const tw_algo_t *gpu_shape_choose(const tw_coll_t *coll, const tw_gpu_sha
                    args->algo ? args->algo : "auto");
 }
 
-/** Bytes that this rank sends to the next node in NCCL's rings (a node's first rank counts them): all but
- *  what the next node has already, and twice that in an all-reduce. */
+/** Bytes that NCCL's rings send from this rank's node to the next one, counted by the node's first rank: all
+ *  shards but one, and twice that in an all-reduce. */
 static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &coll->topo;
@@ -219,7 +219,7 @@ static uint64_t native_inter_node_bytes(const tw_coll_t *coll, const tw_coll_req
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-/** Find how many bytes of workspace the codecs of messages need to pack or unpack a chunk. */
+/** Find how many bytes of workspace the codecs of messages need for the largest chunk. */
 static tw_status_t find_packing_bytes(tw_coll_t *coll, tw_gpu_shape_t *shape)
 {
     const tw_coll_args_t *args = &shape->request->args;
@@ -255,7 +255,7 @@ static tw_status_t get_codecs(tw_coll_t *coll, tw_gpu_shape_t *shape)
     const tw_grid_t *grid = &shape->plan.grid;
     tw_quant_t *codec;
 
-    for (size_t k = 0; k < grid->n_codecs; k++) { /* compute.c finds what is made here */
+    for (size_t k = 0; k < grid->n_codecs; k++) { /* compute.c later finds the codecs that are made here */
         if (tw_quant_form(grid->codecs[k]) == TW_QUANT_MESSAGE) {
             TW_TRY(find_packing_bytes(coll, shape));
         } else {
@@ -296,7 +296,8 @@ static tw_status_t make_plan(tw_coll_t *coll, tw_gpu_shape_t *shape, const tw_al
         status = get_codecs(coll, shape);
     }
     shape->inter_node_bytes = shape->plan.inter_node_bytes;
-    if (status == TW_OK && !coll->gpu->wire) { /* ranks also send messages to compare arguments */
+    /* over a transport, ranks also send messages that compare arguments */
+    if (status == TW_OK && !coll->gpu->wire) {
         status = tw_check_create_sched(request);
         shape->inter_node_bytes += status == TW_OK ? tw_check_inter_node_bytes(request) : 0;
         tw_sched_destroy(request->sched);
@@ -395,8 +396,7 @@ static tw_status_t create_shape(tw_coll_t *coll, const tw_coll_args_t *args, tw_
     return TW_OK;
 }
 
-/** Whether a shape was made from these arguments: their hash is compared, and what determines sizes of
- *  memory. */
+/** Whether a shape was made from these arguments. Compares hashes, and what determines sizes. */
 static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *request, uint64_t key)
 {
     const tw_coll_args_t *made = &shape->request->args, *asked = &request->args;
@@ -409,7 +409,7 @@ static int is_shape_of(const tw_gpu_shape_t *shape, const tw_coll_request_t *req
     return is_alike;
 }
 
-/** Drop the shape that has not been used for longest. */
+/** Drop the shape that was not used for the longest time. */
 static void drop_oldest(tw_gpu_t *gpu)
 {
     tw_gpu_shape_t *shape = TAILQ_LAST(&gpu->shapes, tw_gpu_shapes);
@@ -437,7 +437,7 @@ static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **
     } else {
         TW_TRY(create_shape(coll, &request->args, &shape));
         shape->key = key;
-        /* shapes of operations under way are still in use */
+        /* operations in flight still use their shapes */
         if (coll->gpu->n_shapes >= MAX_SHAPES && TAILQ_EMPTY(&coll->active)) {
             drop_oldest(coll->gpu);
         }

@@ -1,28 +1,29 @@
-/** Sums and copies of tensors as they are, on a GPU. */
+/** Sums and copies of plain tensors on a GPU. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** Input k of a segment is at src + k * stride. Pointers must be aligned to their elements; multiples of 16
- *  bytes for them and the stride are faster. */
+/** Input k of a segment is at src + k * stride. Pointers must be aligned to their elements. It is faster if
+ *  pointers and the stride are multiples of 16 bytes. */
 typedef struct tw_gpu_sum_segment {
     const void *src;
     void *dst;
     size_t n_elems;
 } tw_gpu_sum_segment_t;
 
-/** dst: out[n] = round(factor * (in 0 + in 1 + ...)), summed in fp32 in that order; src and dst must not
- *  overlap. The bits are the CPU's, also of NaN and infinities; only if a sum has several different NaN, the
- *  result may be any of them. */
+/** dst[n] = round(factor * (input 0 + input 1 + ...)), summed in fp32 in that order. src and dst must not
+ *  overlap. The bits are those of the CPU, also for NaN and infinities. Only if several different NaN are
+ *  added, the result may be any of them. */
 typedef struct tw_gpu_sum {
-    tw_type_t in;  /**< a float type; TW_TYPE_BYTE for a copy: one input, out the same type, factor 1 */
-    tw_type_t out; /**< fp32, or the type of the inputs; what it cannot hold becomes infinite */
+    /** a float type; TW_TYPE_BYTE for a copy, which has one input, out of the same type, and factor 1 */
+    tw_type_t in;
+    tw_type_t out; /**< fp32 or the type of the inputs; numbers that it cannot hold become infinite */
     int n_inputs;  /**< >= 1 */
     size_t stride; /**< bytes from one input to the next */
     float factor;
-    float limit; /**< limit of finite results, before they are rounded; INFINITY: none */
+    float limit; /**< limit to which finite results are clipped before rounding; INFINITY: none */
     const tw_gpu_sum_segment_t *segments;
     size_t n_segments;
 } tw_gpu_sum_t;

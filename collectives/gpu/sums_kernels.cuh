@@ -1,9 +1,9 @@
-/* The kernels of sums_cuda.cu as functions of one thread, and their launches' geometry: tests run them on a
- * CPU. A thread takes 8 neighbouring elements at a time where everything is aligned to 16 bytes, else one; a
- * row of the grid is one segment. */
+/* The kernels of sums_cuda.cu as functions of one thread, and the geometry of their launches. Tests run
+ * these functions on a CPU. If everything is aligned to 16 bytes, a thread takes 8 neighbouring elements at
+ * a time, else one. A row of the grid is one segment. */
 #pragma once
 
-/* This comes first: CUDA's headers have a `half`, which it shadows. */
+/* This comes first: after CUDA's headers, its variables `half` would shadow their type `half`. */
 #include "quant/arithmetic/float.h"
 
 #include <cuda_bf16.h>
@@ -23,8 +23,9 @@ namespace tw_gpu_sum_kernels
 
 constexpr unsigned threads = 256;
 constexpr size_t octet_elems = 8;
-constexpr size_t max_segments = 64; /* the most segments of a launch: they are kernel parameters */
-/* the most blocks of a segment: enough for every GPU, each takes several turns */
+/* the most segments of a launch: segments are kernel parameters, of limited size */
+constexpr size_t max_segments = 64;
+/* the most blocks of a segment: enough for every GPU; each block then takes several turns */
 constexpr size_t max_blocks = 1024;
 
 struct Params {
@@ -34,7 +35,7 @@ struct Params {
     float factor, limit;
 };
 
-/** Where a thread stands in its launch. */
+/** The position of a thread in its launch. */
 struct Place {
     unsigned thread, block, n_blocks, segment;
 };
@@ -49,7 +50,7 @@ TW_SUM_FN size_t index_step(const Place &place)
     return (size_t)place.n_blocks * threads;
 }
 
-/** Blocks for the longest segment; 0: nothing to do. */
+/** Returns the number of blocks for the longest segment; 0 if there is nothing to do. */
 inline size_t block_count(const Params &params, size_t n_segments)
 {
     size_t most = 0, per_block = threads * octet_elems;
@@ -92,7 +93,7 @@ TW_SUM_FN unsigned bits(__half x)
     return __half_as_ushort(x);
 }
 
-/* These functions give the CPU's NaN, where a GPU's conversions would give their own. */
+/* These functions return the CPU's NaN. A GPU's own conversions would return other ones. */
 
 TW_SUM_FN float to_float_exact(float x)
 {
@@ -124,7 +125,7 @@ TW_SUM_FN void from_float(float x, __half *to)
     *to = x == x ? __float2half_rn(x) : __ushort_as_half(tw_float_to_fp16(x));
 }
 
-/** Eight elements, in registers: 16 or 32 bytes, moved 16 at a time. */
+/** Eight elements in registers: 16 or 32 bytes, moved 16 bytes at a time. */
 template <class T>
 union Octet {
     uint4 words[sizeof(T) * octet_elems / 16];
@@ -142,7 +143,7 @@ TW_SUM_FN void load(const T *from, Octet<T> *octet)
     }
 }
 
-/** Store a value by one access: the compiler would split a plain store of a structure. */
+/** Store a value by one access. The compiler would split a plain store of a structure. */
 template <class T>
 TW_SUM_FN void put(T *to, T value)
 {
@@ -181,14 +182,14 @@ TW_SUM_FN const In *input(const Params &params, const tw_gpu_sum_segment_t &segm
     return (const In *)((const char *)segment.src + (size_t)k * params.stride);
 }
 
-/** Multiply a sum by the factor; a finite result is clipped to the limit. */
+/** Multiply a sum by the factor, and clip a finite result to the limit. */
 TW_SUM_FN float scaled(float sum, const Params &params)
 {
     float x = sum * params.factor, size = fabsf(x);
     return size > params.limit && size < INFINITY ? copysignf(params.limit, x) : x;
 }
 
-/** Make the scaled sum again with the CPU's NaN, when the fast way gave a NaN. */
+/** Make the scaled sum again with the CPU's NaN. Called if the fast way gave a NaN. */
 template <class In>
 TW_SUM_FN float exact(const Params &params, const tw_gpu_sum_segment_t &segment, size_t index)
 {
@@ -251,7 +252,7 @@ struct SumBody {
     }
 };
 
-/** Copy elements of one size, whatever they mean. */
+/** Copy elements of one size as bits, whatever their type is. */
 template <class T>
 struct CopyBody {
     static TW_SUM_FN void run(const Params &params, const Place &place)
@@ -309,8 +310,7 @@ typename LAUNCHER::pointer select(const tw_gpu_sum_t *sum)
     }
 }
 
-/** Launch segments in groups of at most max_segments, by launch(params, n_segments, blocks), until one
- *  fails. */
+/** Call launch(params, n_segments, blocks) for groups of at most max_segments, until one fails. */
 template <class FN>
 tw_status_t for_each_launch(const tw_gpu_sum_t *sum, FN launch)
 {
