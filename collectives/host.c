@@ -1,10 +1,10 @@
-/** The engine for host memory: it chooses how an operation is done, and turns its program chunk by chunk into
- *  tasks: messages over the transport, and computations.
+/** The engine for host memory. It chooses how an operation is done, and turns the operation's program chunk
+ *  by chunk into tasks: messages over the transport, and computations.
  *
- *  A reduce-scatter turns everybody's `in` of a shard into the owner's `out`; an all-gather turns the owner's
- *  `in` into everybody's `out`; an all-reduce is one after the other, the owner's result between them. If an
- *  owner owns the whole tensor, that is its shard. Plain data travels from and to the caller's memory; in
- *  other forms a chunk has a buffer of its own, which is sent on as it is. */
+ *  In a program, `in` is what is read and `out` what is written. A reduce-scatter turns all ranks' `in` of a
+ *  shard into the owner's `out`. An all-gather turns the owner's `in` into all ranks' `out`. An all-reduce
+ *  does both in a row. If an owner owns the whole tensor, its shard is the tensor. Plain data is sent from
+ *  and received into the caller's memory. Chunks in other forms have buffers and are sent on unchanged. */
 #include "collectives/shards.h"
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static tw_span_t make_buffer(const tw_host_run_t *run, const tw_op_t *op, size_t
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
-/** Choose where an op writes: a buffer of its own, or `out`. */
+/** Choose where an op writes: a new buffer, or the target tensors. */
 static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     tw_host_cell_t *cell = cell_at(run, op->owner, c, op->to);
@@ -45,7 +45,7 @@ static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *o
     return cell;
 }
 
-/** Note the task that writes an op's result: nothing in the tensors is written before it has been read. */
+/** Note the task that writes an op's result. In a tensor it waits for the tasks that read the place. */
 static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task)
 {
     cell_at(run, op->owner, c, op->to)->task = task;
@@ -55,7 +55,7 @@ static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
     }
 }
 
-/** Make a task wait for the task that makes a cell, and note that it reads the cell. */
+/** Make a task wait for the task that writes a cell, and note that the task reads the cell. */
 static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task, const tw_host_cell_t *from)
 {
     tw_sched_after(run->sched, task, from->task);
@@ -68,13 +68,13 @@ static void reads(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t tas
     }
 }
 
-/** The buffer, or place in the tensors, at which a codec reads or writes a cell. */
+/** Returns the buffer, or the place in the tensors, at which a codec reads or writes a cell. */
 static tw_sbuf_t host_place_of(const tw_host_cell_t *cell)
 {
     return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
 }
 
-/** Emit an encoding or decoding. inputs: one, or those of a sum. */
+/** Emit an encoding or decoding. inputs: one cell, or the inputs of a sum. */
 static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t c,
                              const tw_host_cell_t *const *inputs, const tw_host_cell_t *to)
 {
@@ -95,13 +95,13 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
     return tw_qop_emit(run->op, &work);
 }
 
-/** Convert a cell. A chunk for an owner is encoded only after the owner's message of two chunks ago has been
- *  sent: encoding more ahead would keep the processor from the messages. */
+/** Convert a cell. A chunk for an owner is encoded only when the message of two chunks before to this owner
+ *  has been sent: encoding further ahead would keep the processor busy while messages wait. */
 static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
     tw_task_t task;
-    /* the cell's source is its target */
+    /* source and target are the same memory */
     if (op->from == TW_CELL_SRC && op->to == TW_CELL_DST && run->request->in_place) {
         return;
     }
@@ -118,7 +118,7 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
     reads(run, op, c, task, from);
 }
 
-/** The cell that an operation sends or receives. */
+/** Returns the cell that an op sends or receives. */
 static const tw_host_cell_t *message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : host_make_room(run, op, c);
@@ -147,8 +147,9 @@ static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
     note_message(run, op, c, cell, emit_message(run, op, cell->span));
 }
 
-/** Emit a plain sum. Sums of sums have been scaled; the last one applies the factor. If the own contribution
- *  is the first input, it changes places with the last one, where it is scaled. */
+/** Emit a plain sum. Inputs that are sums have been scaled already; the last sum applies the factor. With a
+ *  scale, the first inputs must be sums. So if the first input is an own contribution, it changes places
+ *  with the last one. */
 static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *const *inputs,
                            const tw_host_cell_t *to)
 {
@@ -175,7 +176,7 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
     return tw_work_reduce(run->sched, &sum);
 }
 
-/** 1: the sum has one input, which is not changed. */
+/** Returns 1 if the sum has one input that does not change. */
 static int is_single(const tw_host_run_t *run, const tw_op_t *op)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
@@ -196,7 +197,8 @@ static void add_up(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, s
     const tw_host_cell_t *to = host_make_room(run, op, c);
     tw_task_t task = is_plain ? add_plain(run, op, inputs, to) : emit_coding(run, op, c, inputs, to);
     int waits = op->is_last && run->request->aliased && run->flows->of == TW_FLOWS_WHOLES;
-    for (int r = 0; waits && r < run->topo->world; r++) { /* what it overwrites has been read by then */
+    /* wait for all reads of the memory that this sum overwrites */
+    for (int r = 0; waits && r < run->topo->world; r++) {
         tw_sched_after(run->sched, task, run->shards[r].read[c]);
     }
     wrote(run, op, c, task);
@@ -218,16 +220,17 @@ static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, 
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** If all shards are short, a rank sends another one a row of them in a hop, in messages of as many as fit in
- *  a chunk; a row that wraps round the end of the world is two. */
+/** If all shards are short, a rank sends several shards to another rank in one message. A row is the shards
+ *  that a rank sends in a hop. It is sent in messages of as many shards as fit in a chunk. A row that wraps
+ *  round the end of the world makes two messages. */
 typedef struct row {
-    int first, end; /**< ops of one message, and of the sums that it sends */
+    int first, end; /**< ops that one message serves, with the sums that it sends */
     size_t n_elems;
-    /** 1: a part of the row is, or will be, a sum of this rank; 0: all of it is in the tensors */
+    /** 1: a part of the row is in a buffer, as a sum of this rank; 0: all of it is in the tensors */
     int in_buffer;
 } row_t;
 
-/** Find the ops from `first` on that one message serves; none, if that op needs no message. */
+/** Find the ops from `first` on that one message serves. Empty if the first op needs no message. */
 static row_t find_row(const tw_host_run_t *run, int first, int end)
 {
     const tw_op_t *ops = run->first->ops, *last = NULL;
@@ -299,7 +302,7 @@ static int is_coded(const tw_host_run_t *run, int owner, size_t c, int coding)
     return !run->is_mixed || (int)tw_grid_coding(run->op->grid, index_of(run, owner, c)) == coding;
 }
 
-/** Emit what a hop does to chunk c of every shard. */
+/** Emit the ops of one hop on chunk c of every shard. */
 static void emit_hop(tw_host_run_t *run, int hop, size_t c)
 {
     if (run->flows->merges && run->n_chunks == 1) {
@@ -317,7 +320,7 @@ static void emit_hop(tw_host_run_t *run, int hop, size_t c)
     }
 }
 
-/** Returns 1 and the chunk that hop `hop` (from 0) handles in a round; 0: there is none. */
+/** Get the chunk that hop `hop` (from 0) handles in a round. Returns 0 if there is none. */
 static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
 {
     size_t delay = (size_t)hop * TW_HOP_ROUNDS;
@@ -325,8 +328,8 @@ static int hop_chunk(size_t round, int hop, size_t n_chunks, size_t *chunk)
     return round >= delay && *chunk < n_chunks;
 }
 
-/** Emit chunk after chunk, each a few rounds (schedule.h) behind the one before: what a hop sends on came in
- *  some rounds ago. A result is spread in the round that makes it. */
+/** Emit chunk after chunk. Each hop is TW_HOP_ROUNDS rounds behind the hop before, so that the chunk that it
+ *  sends on has arrived meanwhile. A result is spread in the round in which it is made. */
 static void pipeline(tw_host_run_t *run, int n_hops)
 {
     int n_reduce = run->first->n_reduce_hops;
@@ -342,8 +345,8 @@ static void pipeline(tw_host_run_t *run, int n_hops)
     }
 }
 
-/** Emit the spreading of plain data, hop by hop, however long: nothing is kept but packed messages that
- *  travel. From a root it goes chunk by chunk, since a rank has nothing else to pass on. */
+/** Emit the spreading of plain data, hop by hop. This needs no memory, except for packed messages on their
+ *  way. From a root it goes chunk by chunk instead, since a rank has no other shard to pass on. */
 static void spread_plain(tw_host_run_t *run)
 {
     size_t first = (size_t)run->first->n_reduce_hops, n_hops = (size_t)run->first->n_hops - first;
@@ -357,7 +360,7 @@ static void spread_plain(tw_host_run_t *run)
     }
 }
 
-/** Emit an exchange in place: what is sent is put aside, chunk by chunk; then the rest is received. */
+/** Emit an exchange in place. All data to send is copied aside first; then data is received. */
 static void swap(tw_host_run_t *run)
 {
     for (int hop = 0; hop < run->first->n_hops; hop++) {
@@ -411,8 +414,8 @@ static tw_status_t build(tw_coll_request_t *request)
     return tw_sched_seal(request->sched);
 }
 
-/** Choose, or take the answer to the same question from before: choosing is a good part of a small
- *  operation's time. */
+/** Choose how to do the operation, or take an earlier choice for equal arguments. Choosing takes a good part
+ *  of a small operation's time. */
 static tw_status_t host_choose(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

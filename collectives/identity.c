@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-/** A member's message to every other one: which ids it can take. */
+/** What a member tells every other member: its list of ranks, and which ids it can take. */
 typedef struct proposal {
     uint64_t group; /**< hash of the list of ranks */
     uint64_t terms;
@@ -23,7 +23,7 @@ static tw_status_t disagree(const meeting_t *m, int member, const char *what)
                    tw_transport_rank(m->boot->transport), m->boot->topo->peer[member], what);
 }
 
-/** Handle a member with another list of ranks: somebody may be waiting for a rank that never comes. */
+/** Give up the job if a member lists other ranks: a rank may wait for one that does not list it. */
 static tw_status_t check_group(const meeting_t *m, int member)
 {
     if (m->proposals[member].group == m->proposals[m->boot->topo->rank].group) {
@@ -52,8 +52,8 @@ static tw_status_t identity_post(meeting_t *m)
     return status;
 }
 
-/** Test all proposals. TW_IN_PROGRESS: the one of member *awaited has not come yet. All are tested each
- *  time, so that one that disagrees is noticed at once, whoever else is late. */
+/** Test all proposals. TW_IN_PROGRESS: the proposal of member *awaited has not come yet. All are tested each
+ *  time, so that a wrong one is found at once, even if others are late. */
 static tw_status_t listen(meeting_t *m, int *awaited)
 {
     tw_status_t status = TW_OK;
@@ -92,7 +92,7 @@ static int is_in_use(const tw_identity_ids_t *ids, int id)
     return ids->bits[id / 64] >> (id % 64) & 1;
 }
 
-/** Find a member that uses the id; -1: none does. */
+/** Find a member that uses the id. Returns -1 if none does. */
 static int find_user(const meeting_t *m, int id)
 {
     for (int r = 0; r < m->boot->topo->world; r++) {
@@ -103,7 +103,7 @@ static int find_user(const meeting_t *m, int id)
     return -1;
 }
 
-/** Choose an id; all members have the same proposals and choose the same. */
+/** Choose an id. All members have the same proposals, so they choose the same id. */
 static tw_status_t identity_choose(const meeting_t *m, int *id)
 {
     const tw_topo_t *topo = m->boot->topo;

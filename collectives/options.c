@@ -2,7 +2,7 @@
 
 #include "collectives/collectives.h"
 
-/** Names of tw_coll_gpu_workspace_t, in its order. */
+/** Names of tw_coll_gpu_workspace_t, in the enum's order. */
 static const char *const gpu_workspaces[] = {"auto", "pinned", "device", NULL};
 
 #define FIELD(member) offsetof(tw_coll_options_t, member)

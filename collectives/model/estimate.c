@@ -1,15 +1,15 @@
-/** Makes a model from readings, so that a disturbed reading does not spoil it.
+/** Makes a cost model from readings in such a way that a disturbed reading does not spoil it.
  *
- *  A reading is disturbed when something else has the processor or the link. That makes it slower, seldom
- *  faster. So
- *  1. every member repeats its measurements, in rounds that take turns between tiers and processor, and keeps
- *     two values of each: `best`, the lower quartile (not the very best: after a stall a link sends a burst
- *     that it has saved up), and `typical`, the median;
- *  2. over the members, a value is the median of their bests: one disturbed member does not change it. A
- *     member that really is slower counts, since the others wait for it, as far as its own readings agree:
- *     best - (typical - best);
- *  3. the noise of a tier and of the processor, how much slower than the value the typical reading was,
- *     becomes part of the model: a difference smaller than that is no evidence (choose.c). */
+ *  A reading is disturbed if another program uses the processor or the link. That makes it slower, seldom
+ *  faster. So:
+ *  - Every member measures several times, in rounds that alternate between links and processor. Of each
+ *    value it keeps `best`, the lower quartile, and `typical`, the median. `best` is not the very best,
+ *    because a link sends a burst after a stall.
+ *  - The value of the model is the median of all members' `best`, so one disturbed member does not change
+ *    it. But a member that really is slower counts, since the others wait for it. It counts as far as its
+ *    readings agree: the value is at least its best - (typical - best).
+ *  - The noise of a tier and of the processor becomes part of the model. It says how much slower the typical
+ *    reading was than the value. A difference below the noise is no evidence (choose.c). */
 #include "collectives/model/measuring.h"
 
 #include <math.h>
@@ -21,14 +21,14 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
         for (int i = 0; i < n_readings; i++) {
             sorted[i] = readings[i * n_values + v];
         }
-        typical[v] = tw_median(sorted, (size_t)n_readings); /* tw_median sorts `sorted`, too */
+        typical[v] = tw_median(sorted, (size_t)n_readings); /* tw_median has sorted `sorted` */
         best[v] = sorted[(n_readings + 1) / 4];
     }
 }
 
 /* ---- over the members ---------------------------------------------------------------------------------- */
 
-/** The median over members that have measured a value, the lower of two in the middle; 0: none has. Sorts. */
+/** Returns the (lower) median of the members that have measured a value; 0 if none has. Sorts. */
 static double median_of(double *values, int n)
 {
     int measured = 0;
@@ -40,11 +40,11 @@ static double median_of(double *values, int n)
     if (measured == 0) {
         return 0;
     }
-    (void)tw_median(values, (size_t)measured); /* tw_median sorts `values` */
+    (void)tw_median(values, (size_t)measured); /* tw_median has sorted `values` */
     return values[(measured - 1) / 2];
 }
 
-/** Agree on one value of all members, `offset` bytes into a sample, and on its typical reading. */
+/** Derive a value (at byte `offset` of a sample) and its typical reading from all members' reports. */
 static void estimate_agree(const tw_estimate_report_t *reports, int world, size_t offset, double *value,
                            double *typical)
 {
@@ -67,7 +67,7 @@ static void agree_all(const tw_estimate_report_t *reports, int world, tw_measure
     }
 }
 
-/** The most ranks per core on any machine; at least 1. */
+/** Returns the most ranks per core on any machine, at least 1. */
 static double find_contention(const tw_estimate_report_t *reports, int world)
 {
     double most = 1;
@@ -83,8 +83,8 @@ static double find_contention(const tw_estimate_report_t *reports, int world)
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
-/** The cost of a longer message beyond its bytes and the acknowledgement, if nothing hides it. A shaped link
- *  lets a single message through at once: then nothing is subtracted for the bytes. */
+/** Returns the cost of a message of TW_COLL_TURN_BYTES beyond its bytes and the acknowledgement, if no other
+ *  message hides it. A shaped link lets a single message through at once: no bytes to subtract. */
 static double turn_sec(const tw_tier_sample_t *value, int max_local)
 {
     double hops_sec = value->trip_sec - value->alpha_sec,
@@ -115,7 +115,7 @@ static void fill_tier(const tw_tier_sample_t *value, const tw_tier_sample_t *typ
     };
 }
 
-/** How much longer the short lossless message took than its bytes take in a long one. */
+/** Returns the seconds of the short lossless message beyond the cost of its bytes in a long one. */
 static double message_sec(double short_sec, double long_sec)
 {
     return fmax(0, short_sec - long_sec) * (double)TW_SAMPLE_SHORT_BYTES;
@@ -134,7 +134,7 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->encode_sec[i] + value->decode_sec[i];
         typical_sum += typical->encode_sec[i] + typical->decode_sec[i];
     }
-    /* the measured messages found their tables in the caches, which others do not: the default says so */
+    /* the measured messages found their tables in the caches; others do not: so at least the default */
     model->encode_message_sec =
         contention *
         fmax(model->encode_message_sec,

@@ -1,30 +1,32 @@
-/** Measures links. All members stream to a neighbour at once, as they do in a collective operation, so that
- *  ranks that share a link or a processor share it here, too.
+/** Measures links. All members stream to a neighbour at the same time, as in a collective operation, so that
+ *  ranks that share a link or a processor share it in the measurement, too.
  *
- *  The receiver acknowledges every message; the sender's acknowledgement times give latency and speed. A
- *  stream's speed is that of its later part: shaped links and deep queues let the first 100 or 200 KB through
- *  faster than what follows. */
+ *  The receiver acknowledges every message. The times of the acknowledgements give latency and speed. The
+ *  speed is that of a stream's later part, as shaped links and deep queues pass the first 100 to 200 KB
+ *  faster. */
 #include "collectives/model/measuring.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW 16 /**< the most messages under way */
+#define WINDOW 16 /**< the most messages in flight */
 #define PING_COUNT 12
 #define TRIP_COUNT 5
 #define FLOOD_COUNT 64
 #define SMALL_BYTES 8
 #define BURST_WINDOW 4
 #define BURST_COUNT 24
-#define BURST_WARM 8 /**< messages that use up what the link saved while it was idle, and are not timed */
-#define BURST_SPAN 8 /**< messages that are timed together */
+/** messages at the beginning that are not timed: they use up what the link has saved while idle */
+#define BURST_WARM 8
+#define BURST_SPAN 8 /**< messages that are timed as one span */
 #define BURST_MIN_BYTES ((size_t)32 << 10)
 #define BURST_MAX_BYTES ((size_t)128 << 10)
-#define BURST_MIN_SEC 200e-6 /**< a shorter burst says little: it is repeated with larger messages */
+/** a burst must take this long to be exact; a shorter one is repeated with larger messages */
+#define BURST_MIN_SEC 200e-6
 
 /* ---- streams ------------------------------------------------------------------------------------------- */
 
-/** One direction between two members: a few messages under way, each acknowledged. */
+/** One direction between two members: a few messages in flight, each of which is acknowledged. */
 typedef struct stream {
     int member; /**< the member at the other end */
     int posted, done;
@@ -33,13 +35,14 @@ typedef struct stream {
 
 typedef struct burst {
     const tw_measure_link_t *link;
-    size_t bytes;      /**< bytes of a message */
-    int count;         /**< number of messages */
-    int window;        /**< messages under way: 1 to WINDOW */
-    double *ack_sec;   /**< [count], when each message of ours was acknowledged */
-    stream_t *streams; /**< [n_streams], first the one we send, then those we receive */
+    size_t bytes;    /**< bytes of a message */
+    int count;       /**< number of messages */
+    int window;      /**< messages under way: 1 to WINDOW */
+    double *ack_sec; /**< [count], when each message that this member sent was acknowledged */
+    /** [n_streams], first the stream that this member sends, then those that it receives */
+    stream_t *streams;
     int n_streams;
-    char *buffer; /**< one message to send, then WINDOW messages for each stream received */
+    char *buffer; /**< one message to send, then WINDOW messages for each stream that is received */
 } burst_t;
 
 static tw_status_t post_outgoing(burst_t *burst, stream_t *stream)
@@ -85,7 +88,7 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
         }
         int slot = stream->done % burst->window;
         TW_TRY(tw_bootstrap_test(boot, &stream->data[slot]));
-        /* the acknowledgement of the message a window before */
+        /* wait for the acknowledgement that was sent a window ago */
         TW_TRY(tw_bootstrap_test(boot, &stream->acks[slot]));
         TW_TRY(tw_bootstrap_send(boot, stream->member, TW_BOOTSTRAP_ACK, NULL, 0, &stream->acks[slot]));
         stream->done++;
@@ -93,7 +96,7 @@ static tw_status_t advance_incoming(burst_t *burst, int index)
     return TW_OK;
 }
 
-/** Advance all streams. TW_OK: all have ended. *awaited: a member whose stream has not. */
+/** Advance all streams. Returns TW_OK if all have ended. *awaited: a member whose stream has not ended. */
 static tw_status_t links_advance(burst_t *burst, int *awaited)
 {
     tw_status_t status = TW_OK;
@@ -128,8 +131,8 @@ static tw_status_t run_streams(burst_t *burst)
     return status;
 }
 
-/** Stream to the neighbour while the others do the same. All members take part in the agreement that starts
- *  it, even those without neighbours. */
+/** Stream to the neighbour while the others do the same. All members start together by an agreement, in
+ *  which members without neighbours take part, too. */
 static tw_status_t links_exchange(burst_t *burst)
 {
     const tw_measure_link_t *link = burst->link;
@@ -153,7 +156,7 @@ static tw_status_t links_exchange(burst_t *burst)
 
 /* ---- readings ------------------------------------------------------------------------------------------ */
 
-/** Measure round trips, one at a time, and keep the quickest of `count`; 0 without a neighbour. */
+/** Measure `count` round trips one by one, and keep the quickest; 0 if there is no neighbour. */
 static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int count, double *trip_sec)
 {
     double ack_sec[PING_COUNT];
@@ -167,7 +170,7 @@ static tw_status_t measure_trip(const tw_measure_link_t *link, size_t bytes, int
     return status;
 }
 
-/** Measure the time of a small message in a stream of them. */
+/** Measure the time of one small message in a stream of small messages. */
 static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_sec)
 {
     double ack_sec[FLOOD_COUNT];
@@ -180,8 +183,8 @@ static tw_status_t measure_flood(const tw_measure_link_t *link, double *message_
     return status;
 }
 
-/** The time of BURST_SPAN messages: the median of all such spans, since an acknowledgement that is noticed
- *  late makes some longer and others shorter. */
+/** Returns the time of BURST_SPAN messages: the median of all spans, since an acknowledgement that is
+ *  noticed late makes some spans longer and others shorter. */
 static double median_span_sec(const double *ack_sec)
 {
     double spans[BURST_COUNT - BURST_WARM - BURST_SPAN + 1];
@@ -192,7 +195,7 @@ static double median_span_sec(const double *ack_sec)
     return tw_median(spans, n);
 }
 
-/** Measure one burst: its time per byte of the node's link, and its processor time. */
+/** Measure one burst: seconds per byte of the node's link, and processor time. */
 static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t *out)
 {
     double ack_sec[BURST_COUNT];
@@ -212,7 +215,7 @@ static tw_status_t measure_burst(const tw_measure_link_t *link, tw_tier_sample_t
     return TW_OK;
 }
 
-/** Measure the speed, with messages as large as that needs. */
+/** Measure the speed, with messages that are large enough for the clock. */
 static tw_status_t measure_speed(tw_measure_link_t *link, tw_tier_sample_t *out)
 {
     int again = 1;
@@ -233,7 +236,7 @@ tw_status_t tw_measure_link_read(tw_measure_link_t *link, tw_tier_sample_t *out)
     memset(out, 0, sizeof(*out));
     TW_TRY(measure_trip(link, SMALL_BYTES, PING_COUNT, &out->alpha_sec));
     out->alpha_sec /= 2;
-    /* before the burst: a shaped link then still has something saved up for it */
+    /* before the burst, because the burst uses up what a shaped link has saved while idle */
     TW_TRY(measure_trip(link, TW_COLL_TURN_BYTES, TRIP_COUNT, &out->trip_sec));
     TW_TRY(measure_flood(link, &out->message_sec));
     return measure_speed(link, out);

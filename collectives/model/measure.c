@@ -1,21 +1,20 @@
-/** Measures in rounds that take turns between processor and tiers, so that a short disturbance spoils some
- *  readings of each rather than all of one. Member 0 then makes one model of everybody's readings and sends
- *  it to all. The processor is measured for the first communicator of a process: for later ones it is the
- *  same. */
+/** Measures in rounds that alternate between processor and tiers, so that a short disturbance spoils some
+ *  readings of each instead of all readings of one. Member 0 then makes one model from the readings of all
+ *  members and sends it to them. The processor is measured only for the first communicator of a process. */
 #include "collectives/model/measuring.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#define ROUNDS_LEAST 4 /**< enough for quartile and median to differ */
+#define ROUNDS_LEAST 4 /**< so that quartile and median differ */
 #define ROUNDS_MOST 6
-/** repeats in a round: links inside a node take little time, and are easily disturbed */
+/** readings per round; links inside a node are quick to measure, and easily disturbed */
 #define NODE_REPEATS 2
-/** no further round begins after this time: slow links have long readings, which say more */
+/** no further round begins after this time; a slow link needs fewer readings, as each one takes longer */
 #define ENOUGH_SEC 0.1
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
 
-/** Readings of the processor that later communicators of this process take; threads may make some at once. */
+/** Readings of the processor, kept for later communicators of this process. Many threads may make some. */
 static struct {
     pthread_mutex_t lock;
     int is_known;
@@ -36,8 +35,8 @@ typedef struct measurement {
     readings_t readings;
 } measurement_t;
 
-/** Do one round. All processors that are measured work at once, so that the reading shows if there are more
- *  ranks than cores. */
+/** Do one round. All members measure their processors at the same time, so that the readings show if there
+ *  are more ranks than cores. */
 static tw_status_t measure_round(measurement_t *m, int round)
 {
     const tw_topo_t *topo = m->boot->topo;
@@ -79,7 +78,7 @@ static int is_processor_known(void)
     return is_known;
 }
 
-/** Report the readings of the processor that this process has; the first communicator gives them. */
+/** Report the process's readings of the processor. Those of the first communicator are kept. */
 static void summarize_processor(const readings_t *readings, tw_estimate_report_t *report)
 {
     (void)pthread_mutex_lock(&processor.lock);

@@ -16,7 +16,7 @@ double tw_coll_model_decode_sec(const tw_coll_model_t *model, const tw_quant_cod
     return fixed_sec + bytes * model->decode_sec[tw_coll_model_decoder(codec)];
 }
 
-/** The time of rounds on one tier: the more messages a round has, the better they hide the turn. */
+/** Returns the seconds of all rounds on one tier. More messages in a round hide more of the turn. */
 static double rounds_sec(const tw_coll_tier_t *tier, int rounds, double messages, double bytes)
 {
     if (rounds == 0) {

@@ -13,13 +13,13 @@
 #define SHORT_ELEMS (TW_SAMPLE_SHORT_BYTES / sizeof(uint16_t))
 #define SHORT_ROW_ELEMS 128
 
-/** Keep the best of several readings; this is the n-th. */
+/** Keep the best of several readings. `n` is the number of earlier ones. */
 static void keep_best(double *best, int n, double sec)
 {
     *best = n == 0 || sec < *best ? sec : *best;
 }
 
-/** Measure a codec in seconds per byte of the plain side; decode_sec NULL: it is not measured. plain, work:
+/** Measure a codec in seconds per byte of plain data. decode_sec NULL: do not measure decoding. plain, work:
  *  [CODEC_ELEMS] bf16. */
 static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double *encode_sec,
                               double *decode_sec)
@@ -41,7 +41,7 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     return TW_OK;
 }
 
-/** Measure a codec of blocks; codecs that differ only in rounding are decoded alike. */
+/** Measure a codec of blocks. Decoding does not depend on the rounding, so it is measured with one. */
 static tw_status_t measure_blocks(const tw_quant_codec_t *codec, void *plain, void *work,
                                   tw_cpu_sample_t *out)
 {
@@ -82,8 +82,8 @@ static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *
     return TW_OK;
 }
 
-/** Encode and decode two messages of n elements: seconds per byte, the best of a few. work: room for
- *  fp32[CODEC_ELEMS]. */
+/** Measure encoding and decoding of two messages of n elements, in seconds per byte; the best of a few
+ *  repeats. work: room for fp32[CODEC_ELEMS]. */
 static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_message_segment_t messages[2],
                                  void *work, double *encode_sec, double *decode_sec)
 {
@@ -106,8 +106,8 @@ static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_mess
     return TW_OK;
 }
 
-/** Fill rows of different scales, spread differently in the two messages, so that each needs its own tables,
- *  as gradients do. */
+/** Fill in rows of different scales. Their exponents have another distribution in each message, so each
+ *  message needs its own tables, as those of gradients do. */
 static void fill_short(uint16_t *elems, uint32_t message)
 {
     for (uint32_t i = 0; i < SHORT_ELEMS; i++) {
@@ -128,8 +128,8 @@ static tw_status_t measure_messages(const tw_quant_codec_t *codec,
     return status;
 }
 
-/** Measure all codecs of messages, and a short message of the lossless codec, which stands for the others'.
- *  plain, work: room for fp32[CODEC_ELEMS]; plain is overwritten. */
+/** Measure all codecs of messages, and short messages of the lossless codec, which stand for those of all
+ *  codecs. plain, work: room for fp32[CODEC_ELEMS]. plain is overwritten. */
 static tw_status_t measure_all_messages(uint16_t *plain, void *work, tw_cpu_sample_t *out)
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
@@ -168,7 +168,7 @@ static void measure_plain(void *plain, void *work, tw_cpu_sample_t *out)
 
 tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
 {
-    /* room for fp32, so that every codec's output fits */
+    /* room for fp32 elements, so that the output of every codec fits */
     uint16_t *plain = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     void *work = tw_buffer_alloc_zero(CODEC_ELEMS * sizeof(float));
     tw_status_t status = TW_ERR_NO_MEMORY;
@@ -177,7 +177,7 @@ tw_status_t tw_measure_processor(tw_cpu_sample_t *out)
         tw_error("out of memory measuring the codecs");
         goto err_buffers;
     }
-    for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 between 1 and 2, of both signs */
+    for (size_t i = 0; i < CODEC_ELEMS; i++) { /* bf16 numbers between 1 and 2, with both signs */
         plain[i] = (uint16_t)(0x3f80u | (i * 37u & 0x7fu) | (i & 1u) << 15);
     }
     measure_plain(plain, work, out);

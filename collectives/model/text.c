@@ -1,5 +1,5 @@
-/** The model as text: a list in the form of core's configuration tables, in units that people use, while the
- *  model is in seconds and seconds per byte. */
+/** The cost model as text, in the form of core's configuration tables. The text has the units that people
+ *  use; the model has seconds and seconds per byte. */
 #include "collectives/model/model.h"
 
 #include <math.h>
@@ -14,10 +14,10 @@ typedef struct codec_text {
 } codec_text_t;
 
 typedef struct model_text {
-    tw_coll_tier_t inter, node; /**< see the model; but beta_sec is in bits per second */
+    tw_coll_tier_t inter, node; /**< as in the model, but beta_sec is in bits per second */
     size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec;                  /**< speeds of codecs whose own are 0 */
+    codec_text_t codec;                  /**< speeds of each codec that has no own ones */
     codec_text_t codecs[TW_QUANT_KINDS]; /**< speeds of each kind */
     /** extra cost of a message of any codec of messages, as in the model */
     double encode_message_sec, decode_message_sec;
@@ -65,7 +65,7 @@ static const tw_config_table_t table = TW_CONFIG_TABLE("collectives/model", fiel
 
 /* ---- from text ----------------------------------------------------------------------------------------- */
 
-/** Convert between seconds per byte and bits per second, either way. */
+/** Convert beta_sec from seconds per byte to bits per second, or back. */
 static tw_coll_tier_t turn_beta(tw_coll_tier_t tier)
 {
     tier.beta_sec = 8 / tier.beta_sec;
@@ -97,7 +97,8 @@ static void read_model(const model_text_t *text, tw_coll_model_t *model)
 void tw_coll_model_default(tw_coll_model_t *model)
 {
     model_text_t text;
-    (void)tw_config_init(&table, &text); /* the defaults are valid, and no variable has such a name */
+    /* cannot fail: the defaults are valid, and no variable has such a name */
+    (void)tw_config_init(&table, &text);
     read_model(&text, model);
 }
 
@@ -117,7 +118,7 @@ static size_t speed(double sec_per_byte)
     return sec_per_byte > 0 ? (size_t)(1 / sec_per_byte) : 0;
 }
 
-/** Convert the model to the text's units; a codec's speeds are those of rounding to nearest, unrotated. */
+/** Convert the model to the text's units. A codec's speeds: rounding to nearest, no rotation. */
 static void write_model(const tw_coll_model_t *model, model_text_t *text)
 {
     *text = (model_text_t){

@@ -1,4 +1,4 @@
-/** Makes a cost of traffic and sizes. */
+/** Makes an operation's cost from traffic and sizes. */
 #include "collectives/program/cost.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ double tw_cost_encoded_bytes(const tw_case_t *c, const tw_quant_codec_t *codec)
 
 double tw_cost_plain_chunk(const tw_case_t *c)
 {
-    double encoded = c->encoded_bytes; /* lossless messages are cut by their plain bytes */
+    double encoded = c->encoded_bytes; /* a lossless shard is cut into chunks by its plain bytes */
     int in_blocks = encoded > 0 && tw_quant_form(c->args->codec) != TW_QUANT_MESSAGE;
     double ratio = in_blocks ? c->bytes / encoded : 1;
     return fmin(c->chunk_bytes * ratio, c->bytes / c->topo->world);
@@ -41,7 +41,7 @@ double tw_cost_messages(const tw_case_t *c, double bytes)
     return bytes > 0 ? ceil(bytes / c->chunk_bytes) : 0;
 }
 
-/** Seconds of computations, each of so many messages with so many plain bytes in all. */
+/** Returns the seconds of computations, each on `messages` messages with `bytes` plain bytes in all. */
 static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double messages, double bytes)
 {
     const tw_quant_codec_t *codecs[TW_FORM_COUNT] = {
@@ -56,7 +56,7 @@ static double work_sec(const tw_case_t *c, const tw_work_count_t *work, double m
     return sec;
 }
 
-/** How many messages rows take, each of so many shards: a message takes as many as fit. */
+/** Returns the number of messages of rows of row[hop] shards. A message has as many shards as fit. */
 static double row_messages(const tw_case_t *c, const int *row, double shard)
 {
     double fits = shard > 0 ? fmax(1, floor(c->chunk_bytes / shard)) : INFINITY, messages = 0;
@@ -89,7 +89,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         cost->inter_messages += traffic->inter_moves[f] * tw_cost_messages(c, shard[f]);
         cost->node_messages += traffic->node_moves[f] * tw_cost_messages(c, shard[f]);
     }
-    if (flows->merges) { /* each rank on the way waits for one whole message, too */
+    if (flows->merges) { /* each rank on the longest path also waits for one whole message */
         const tw_coll_tier_t *tier = traffic->inter_rounds > 0 ? &c->model->inter : &c->model->node;
         merged_sec = fmin(c->chunk_bytes, shard[TW_FORM_PLAIN]) * tier->beta_sec;
         cost->inter_messages = row_messages(c, traffic->inter_row, shard[TW_FORM_PLAIN]);
@@ -98,12 +98,12 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
     cost->cpu_sec = work_sec(c, &traffic->work, chunks, shard[TW_FORM_PLAIN]);
     tw_work_count_t fill = traffic->fill;
     if (has_heads && traffic->crowded && chunks <= 1) {
-        /* all owners' messages come at the very end, and are decoded then */
+        /* the messages of all owners arrive at the very end, and are decoded then */
         fill.decodes[TW_FORM_CODEC] = traffic->work.decodes[TW_FORM_CODEC];
     }
     cost->fill_sec = merged_sec + (encodes ? work_sec(c, &fill, 1, tw_cost_plain_chunk(c)) : 0);
     if (flows->of == TW_FLOWS_ROOT ||
-        flows->of == TW_FLOWS_SOME) { /* no other shard is on the way while one passes from rank to rank */
+        flows->of == TW_FLOWS_SOME) { /* nothing else is sent while a shard goes from rank to rank */
         cost->fill_sec += chunk * (traffic->inter_rounds * c->model->inter.beta_sec +
                                    traffic->node_rounds * c->model->node.beta_sec);
     }

@@ -125,8 +125,8 @@ tw_value_t tw_flow_reduce_two_hop(tw_flow_t *flow, int owner)
     return tw_flow_sum(flow, owner, sums, topo->n_nodes);
 }
 
-/** Rank owner - k holds inputs[k] of the shard: its own contribution, then also the sums that it was given.
- *  In each hop, the upper half gives its sums to the lower half. */
+/** Rank owner - k holds inputs[k] of the shard: at first its contribution, later also sums that it has
+ *  received. In each hop, the upper half of the ranks sends its sums to the lower half. */
 tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
 {
     int world = flow->topo->world, n_hops = tw_log2_ceil(world), n[world];
@@ -145,7 +145,7 @@ tw_value_t tw_flow_reduce_halving(tw_flow_t *flow, int owner)
         }
     }
     tw_value_t sum = tw_flow_sum(flow, owner, inputs[0], n[0]);
-    flow->hop = n_hops; /* the operations that follow belong to later hops */
+    flow->hop = n_hops; /* operations that follow belong to later hops */
     return sum;
 }
 

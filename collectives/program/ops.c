@@ -1,17 +1,17 @@
-/** Derives ops from flows: each owner's flow is walked once, and what this rank does in it becomes ops, with
- *  their forms; then those of each hop are put together. */
+/** Derives a rank's ops from flows. Each owner's flow is walked once, and this rank's part of it becomes ops
+ *  with their forms. Then the ops of each hop are put together. */
 #include "collectives/program/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST_TICK (-1) /**< stands for the last tick until that is known */
+#define LAST_TICK (-1) /**< stands for the last tick until its number is known */
 
 /** A value of an owner's chunk that this rank has. */
 typedef struct value {
     int cell;
     tw_form_t form;
-    int is_early; /**< 1: made before its hop begins, as far as other hops are concerned */
+    int is_early; /**< 1: other hops may count on the value before its hop begins */
 } value_t;
 
 /** What every rank computes alike about one operation of a flow. */
@@ -20,14 +20,14 @@ typedef struct note {
     int is_sum; /**< 1: the operation makes a sum, or moves one */
 } note_t;
 
-/** What this rank does of a flow. All ranks agree on `tick`: a move's is the one after its input is there, a
- *  sum's the one in which its inputs are. Contributions that are sent are ready in tick 0. */
+/** One step of this rank in a flow. All ranks compute the same `tick`: a move's tick is the one after its
+ *  input is ready, a sum's tick the one in which its inputs are. Contributions can be sent in tick 0. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */
-    int is_sum; /**< a move: 1: of a sum; 0: of one rank's contribution */
+    int is_sum; /**< a move, 1: of a sum; 0: of one rank's contribution */
     const tw_value_t *inputs;
-    int n_inputs, n_partial; /**< how many inputs; how many of them are sums that have travelled */
+    int n_inputs, n_partial; /**< number of inputs; number of those that are received sums */
     int is_last;             /**< 1: the sum is the result */
 } step_t;
 
@@ -35,13 +35,13 @@ typedef struct maker {
     const tw_ops_params_t *params;
     tw_ops_t *ops;
     tw_flow_t flow;  /**< the flow of one owner after another */
-    value_t *values; /**< [max_values], by the flow's operations; only those that are made here are set */
-    note_t *notes;   /**< [max_notes] likewise, all are set */
+    value_t *values; /**< [max_values], by operation of the flow; set only for operations at this rank */
+    note_t *notes;   /**< [max_notes], by operation of the flow */
     size_t max_values, max_notes;
-    value_t result;    /**< the value of the own shard that is to be spread */
+    value_t result;    /**< the value of the own shard that is spread */
     int n_ticks;       /**< ticks of this phase, for all owners */
     int first_tick;    /**< first tick of this phase */
-    int hop, is_early; /**< for the ops that are emitted next */
+    int hop, is_early; /**< of the ops that are emitted next */
     int is_spread;
     tw_status_t status;
 } maker_t;
@@ -90,7 +90,7 @@ static void ops_convert(maker_t *m, int owner, value_t from, value_t to, tw_seed
                        .seed = seed});
 }
 
-/** Convert a value to another form, or move it out of the tensors. */
+/** Convert a value to another form. With stages, also copy it out of the tensors into a cell. */
 static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, int tick)
 {
     value_t to = from;
@@ -101,7 +101,7 @@ static value_t convert_to(maker_t *m, int owner, value_t from, tw_form_t form, i
     return to;
 }
 
-/** Emit the sum of values in one form, which are the last of m->ops->inputs. */
+/** Emit the sum of values in one form. Their cells have been appended to m->ops->inputs. */
 static void emit_sum(maker_t *m, const step_t *step, tw_form_t in, value_t to, tw_seed_t seed)
 {
     emit(m, &(tw_op_t){.kind = TW_OP_SUM,
@@ -157,7 +157,7 @@ static void send(maker_t *m, const step_t *step)
     send_value(m, step, from);
 }
 
-/** Put a shard's final value into the caller's tensor, at the last tick. */
+/** Put a shard's final value into the caller's tensor, in the last tick. */
 static void deliver(maker_t *m, int owner, value_t from)
 {
     ops_convert(m, owner, from, dst, TW_SEED_OP, LAST_TICK);
@@ -183,7 +183,7 @@ static value_t ops_receive(maker_t *m, const step_t *step)
     return to;
 }
 
-/** Sort the ops from `first` on by hop, early ones first; otherwise they keep their order. */
+/** Sort the ops from `first` on by hop, and in a hop the early ones first. Equal ones keep their order. */
 static tw_status_t end_phase(maker_t *m, int first, int n_hops)
 {
     tw_ops_t *ops = m->ops;
@@ -212,7 +212,7 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
     return m->status;
 }
 
-/** Emit what goes to each rank, and what comes from it; the own part is copied. */
+/** Emit an all-to-all: a send to and a receive from each rank, and a copy of the own part. */
 static tw_status_t ops_exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
@@ -229,7 +229,7 @@ static tw_status_t ops_exchange(maker_t *m)
             send_value(m, &step, value);
         }
     }
-    /* In place nothing is written before everything was put aside, in an earlier hop. */
+    /* In place, nothing is written before all data to send was copied aside, in an earlier hop. */
     m->hop = m->params->stages == TW_STAGE_SENT;
     deliver(m, world + rank, own);
     if (m->status == TW_OK) {
@@ -252,7 +252,7 @@ static void take_inputs(maker_t *m, const step_t *step, tw_form_t form)
     }
 }
 
-/** Emit the last sum: into the tensors, in the form in which it is spread, or both. */
+/** Emit the last sum: into the tensors, into the form in which it is spread, or both. */
 static void add_last(maker_t *m, const step_t *step, tw_form_t in)
 {
     const tw_ops_params_t *params = m->params;
@@ -271,7 +271,7 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
     m->result = is_straight ? dst : new_cell(m, step->owner, form);
     if (form == TW_FORM_PACKED || (form == TW_FORM_CODEC && params->rounds_sums)) {
-        /* the other ranks of a reduce-scatter would encode this sum */
+        /* a reduce-scatter followed by an all-gather would encode this rounded sum */
         emit_sum(m, &last, in, dst, TW_SEED_OP);
         ops_convert(m, step->owner, dst, m->result, TW_SEED_OP, step->tick);
     } else {
@@ -279,8 +279,7 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
 }
 
-/** Emit a sum; a single quantized contribution needs none. Returns the value that was made; the result is
- *  m->result. */
+/** Emit a sum. A single quantized contribution needs none. Returns its value (the result's: m->result). */
 static value_t add_up(maker_t *m, const step_t *step)
 {
     const tw_ops_params_t *params = m->params;
@@ -302,7 +301,7 @@ static value_t add_up(maker_t *m, const step_t *step)
     value_t sum = new_cell(m, step->owner, is_blocks ? TW_FORM_CODEC : TW_FORM_PLAIN);
     if (step->n_inputs > 1) {
         take_inputs(m, step, in);
-    } else { /* the contribution is multiplied, if at all */
+    } else { /* the only contribution is multiplied by the scale */
         m->ops->inputs[m->ops->n_inputs] = input_of(m, step, 0).cell;
     }
     emit_sum(m, step, in, sum, TW_SEED_NODE);
@@ -311,7 +310,7 @@ static value_t add_up(maker_t *m, const step_t *step)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Whether all that an operation needs is there before its hop begins. */
+/** Whether all inputs of an operation are ready before its hop begins. */
 static int is_early(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
@@ -322,8 +321,8 @@ static int is_early(const maker_t *m, const tw_flow_op_t *op)
     return early;
 }
 
-/** Note an operation's tick: a move is in the tick after its input was made or has come; a sum in the first
- *  one that has all inputs. */
+/** Compute an operation's tick. A move is in the tick after its input was made or has come. A sum is in the
+ *  first tick that has all inputs. */
 static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
 {
     const tw_value_t *inputs = &m->flow.inputs[op->first_input];
@@ -338,7 +337,7 @@ static note_t note_of(const maker_t *m, const tw_flow_op_t *op)
     return note;
 }
 
-/** Take operation i of an owner's flow. */
+/** Take operation i of an owner's flow: emit this rank's part of it. */
 static void take_op(maker_t *m, int owner, int i, int is_last)
 {
     const tw_flow_op_t *op = &m->flow.ops[i];
@@ -369,7 +368,7 @@ static void take_op(maker_t *m, int owner, int i, int is_last)
     }
 }
 
-/** Append what this rank does in an owner's flow to its program. */
+/** Append this rank's part of an owner's flow to the program. */
 static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_hops)
 {
     if (m->flow.status != TW_OK || !tw_grow(&m->values, &m->max_values, m->flow.n_ops, sizeof(*m->values)) ||
@@ -388,8 +387,8 @@ static tw_status_t take_flow(maker_t *m, int owner, tw_value_t result, int *n_ho
 
 /* ---- phases -------------------------------------------------------------------------------------------- */
 
-/** Begin to spread the own shard. If it lost something on the way it is decoded here, too, so that all ranks
- *  have the same bits. */
+/** Begin to spread the own shard. If the codec loses values, the owner decodes the shard, too, so that all
+ *  ranks have the same bits. */
 static void begin_spread(maker_t *m)
 {
     const tw_ops_params_t *params = m->params;
@@ -403,7 +402,8 @@ static void begin_spread(maker_t *m)
         m->result = convert_to(m, rank, src, tw_form_of_coding(params->coding), 0);
         if (!loses && params->flows->of == TW_FLOWS_SHARDS) {
             deliver(m, rank, src);
-            m->result = params->flows->merges ? dst : m->result; /* the shard's place beside the others */
+            /* the shard in the tensor, beside the others of its row */
+            m->result = params->flows->merges ? dst : m->result;
         }
     }
     if (loses || (params->flows->reduce && m->result.form == TW_FORM_PLAIN && m->result.cell >= 0)) {
@@ -411,8 +411,8 @@ static void begin_spread(maker_t *m)
     }
 }
 
-/** Make a phase. The owners of the next node come first, those of the own one last; or all come in order. In
- *  rows they come as the shards are in the tensors, from the own one on. */
+/** Make the ops of a phase. The owners of the next node come first, those of the own node last. With
+ *  in_order, all ranks take the owners in one order. In rows: in the order of ranks, from this one on. */
 static tw_status_t make_phase(maker_t *m, int is_spread)
 {
     const tw_topo_t *topo = m->params->topo;

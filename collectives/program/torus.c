@@ -1,29 +1,31 @@
-/** All-reduces over tori: like a ring's, but along one dimension after the other, so that the number of hops
- *  is the sum of the dimensions' lengths, not their product.
+/** All-reduces over tori. They are like that of a ring, but along one dimension after another, so the number
+ *  of hops is the sum of the dimensions' lengths, not their product.
  *
- *  The ring's places (topology.h) form a box of d0 x d1 (x d2) ranks, the first dimension varying fastest. A
- *  shard is added up along d0 to the rank of that row that has the owner's place in it, then these sums along
- *  d1, then along d2; it is spread the other way round. A sum is rounded to the tensor's type on each hop,
- *  and all ranks get the owner's bits.
+ *  The ring's places (topology.h) form a box of d0 x d1 (x d2) ranks; the first dimension varies fastest. A
+ *  shard is added up along d0: in each row the sum ends at the rank with the owner's place in the row. These
+ *  sums are added up along d1, then along d2. The result is spread in the opposite order. A sum is rounded
+ *  to the tensor's type on each hop, and all ranks get the owner's bits.
  *
- *  Where all nodes have L ranks, d0 is L and the others are of nodes, so that rows are inside nodes: what
- *  passes between nodes is as little as in a ring. Else the dimensions are of ranks. Each is the largest
- *  divisor that is no more than the root of what is left: a prime is a ring.
+ *  If all nodes have L ranks, d0 is L, and the other dimensions are of nodes. Then rows are inside nodes,
+ *  and as few bytes go between nodes as in a ring. Otherwise all dimensions are of ranks. Each dimension is
+ *  the largest divisor that is no more than the root of the remaining number of ranks; a prime number makes
+ *  a ring.
  *
- *  With a rank a node, alpha a message's latency, beta a byte's time, B bytes on W ranks, at most
- *    2 (d0 - 1 + d1 - 1 + d2 - 1) alpha + 2 (W - 1) / W B beta, in 2 (W - 1) messages of a rank:
- *  a ring's bytes and messages with a few roots of its latencies, many of which shards that are on the way at
- *  the same time hide. Lossless, what passes between nodes is encoded on each hop, and is as many bytes
- *  times the codec's ratio (bf16 gradients 0.65); a rank encodes and decodes W - 1 shards each, as in
- *  one_hop, which has every rank send to every other. Source: N. Jouppi et al., "TPU v4", ISCA 2023,
- *  section 2 (tori that reduce by dimension); E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn,
- *  "Collective communication: theory, practice, and experience", CCPE 19(13), 2007, section 4 (meshes, row
- *  then column). */
+ *  With one rank per node, latency alpha, beta seconds per byte, and B bytes on W ranks, an all-reduce takes
+ *  at most
+ *    2 (d0 - 1 + d1 - 1 + d2 - 1) alpha + 2 (W - 1) / W B beta, in 2 (W - 1) messages of a rank.
+ *  These are the bytes and messages of a ring with far fewer latencies, many of which are hidden by other
+ *  shards. With a lossless codec, data between nodes is encoded on each hop, and the bytes are multiplied by
+ *  the codec's ratio (0.65 for bf16 gradients). A rank encodes and decodes W - 1 shards, as many as in
+ *  one_hop, where every rank sends to all others.
+ *  Sources: N. Jouppi et al., "TPU v4", ISCA 2023, section 2 (tori that reduce by dimension); E. Chan, M.
+ *  Heimlich, A. Purkayastha, R. van de Geijn, "Collective communication: theory, practice, and experience",
+ *  CCPE 19(13), 2007, section 4 (meshes, row then column). */
 #include "collectives/program/flow.h"
 
 /* ---- dimensions ---------------------------------------------------------------------------------------- */
 
-/** The largest divisor whose n-th power is no more than a number. */
+/** Returns the largest divisor of a number with a power n that is no more than the number. */
 static int divisor_near_root(int number, int n)
 {
     int best = 1;
@@ -51,7 +53,7 @@ void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIM
     }
 }
 
-/** The places of ranks in a torus, and the stride of one dimension. */
+/** A torus of ranks. */
 typedef struct torus {
     const tw_topo_t *topo;
     int dims[TW_TORUS_DIMS];
@@ -74,15 +76,15 @@ static int stride_of(const torus_t *torus, int dim)
     return stride;
 }
 
-/** The place that is `distance` further along a dimension, wrapping round its end. */
+/** Returns the place `distance` further along a dimension; it wraps round at the end. */
 static int place_behind(const torus_t *torus, int place, int dim, int distance)
 {
     int stride = stride_of(torus, dim), length = torus->dims[dim], at = place / stride % length;
     return place + ((at + distance) % length - at) * stride;
 }
 
-/** Returns 1 if the place differs from the owner's only in dimensions from `dim` on: what belongs to it is
- *  there once the dimensions before have been added up. */
+/** Returns 1 if the place differs from the owner's only in dimension `dim` and later ones. Then it holds a
+ *  sum of the owner's shard when the dimensions before `dim` have been added up. */
 static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 {
     return place % stride_of(torus, dim) == owner_place % stride_of(torus, dim);
@@ -90,8 +92,8 @@ static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Add up along a dimension, from the place behind the owner's round to it. values: [world], by place; hop:
- *  the first one. */
+/** Add up along a dimension, from the place behind `end` round to `end`. values: [world], by place. hop: the
+ *  first. */
 static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim, int hop, tw_value_t *values)
 {
     int length = torus->dims[dim];
@@ -112,7 +114,7 @@ static tw_value_t torus_reduce(tw_flow_t *flow, int owner, int n_dims)
     int at = topo->position[owner], hop = 0;
     tw_value_t values[topo->world];
     flow->hop = 0;
-    for (int place = 0; place < topo->world; place++) { /* the first one of a line travels as a sum */
+    for (int place = 0; place < topo->world; place++) { /* the first value of a line travels as a sum */
         int first = place_behind(&torus, at, 0, 1), is_first = (place - first) % torus.dims[0] == 0;
         tw_value_t own = tw_flow_own(topo->ring[place]);
         values[place] = is_first ? tw_flow_sum(flow, topo->ring[place], &own, 1) : own;

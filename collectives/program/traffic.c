@@ -1,10 +1,10 @@
-/** Derives traffic from flows. */
+/** Derives the traffic of an algorithm from its flows. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "collectives/program/cost.h"
 
-/** A value at one point of its way: how it got there, and its form. */
+/** A value at one point of its way: its form, and the moves and computations behind it. */
 typedef struct point {
     tw_form_t form;
     int inter, node; /**< moves so far, between nodes and inside nodes */
@@ -15,13 +15,13 @@ typedef struct point {
 typedef struct rank_count {
     int inter_moves[TW_FORM_COUNT], node_moves[TW_FORM_COUNT];
     int inter_row[TW_TRAFFIC_HOPS], node_row[TW_TRAFFIC_HOPS];
-    int arrivals; /**< encoded shards that come and stay */
+    int arrivals; /**< encoded shards that this rank receives and keeps */
     tw_work_count_t work;
 } rank_count_t;
 
 typedef struct node_count {
     double in[TW_FORM_COUNT], out[TW_FORM_COUNT], inside[TW_FORM_COUNT];
-    int source; /**< number of a node, + 1, from which something has come */
+    int source; /**< 1 + number of a node from which something has come; 0: nothing has */
 } node_count_t;
 
 typedef struct reader {
@@ -31,10 +31,10 @@ typedef struct reader {
     tw_flow_t flow;
     rank_count_t *ranks; /**< [world] */
     node_count_t *nodes; /**< [n_nodes] */
-    point_t *points;     /**< [world], own contributions, then the value of each operation */
+    point_t *points;     /**< [world + operations], the contributions, then the value of each operation */
     size_t max_points;
     point_t longest;
-    int is_spread; /**< 1: operations from here on spread */
+    int is_spread; /**< 1: the operations from here on spread */
     int n_spread;  /**< moves of the longest spread */
     tw_traffic_t *traffic;
 } reader_t;
@@ -117,7 +117,7 @@ static void read_move(reader_t *r, const tw_flow_op_t *op, point_t *to)
     r->n_spread = to->spread > r->n_spread ? to->spread : r->n_spread;
 }
 
-/** Count the decoding of an operation's encoded inputs, one by one. */
+/** Count the decoding of each encoded input of an operation. */
 static void decode_inputs(reader_t *r, const tw_flow_op_t *op, point_t *to)
 {
     for (int i = 0; i < op->n_inputs; i++) {
@@ -149,7 +149,8 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
         work->decodes[form] += op->n_inputs;
         to->work.decodes[form] += op->n_inputs;
     } else {
-        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec); /* no fp32 memory */
+        /* these sums need no fp32 memory */
+        int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec);
         int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
         work->adds += adds;
         to->work.adds += adds;
@@ -165,7 +166,7 @@ static tw_status_t traffic_make_room(reader_t *r)
     return r->flow.status;
 }
 
-/** Read the operations from number `first` on. */
+/** Count the operations from number `first` on. */
 static void read_ops(reader_t *r, int first)
 {
     for (int i = first; i < r->flow.n_ops; i++) {
@@ -200,7 +201,7 @@ static tw_status_t read_owner(reader_t *r, int owner)
     int n_ops = r->flow.n_ops;
     r->flow.n_ops = n_reduce;
     read_ops(r, 0);
-    /* a sum on one node is encoded all the same */
+    /* on one node, the sum is encoded, too */
     if (r->codec && r->flows->nodes_first && r->topo->n_nodes == 1) {
         traffic_encode(r, result, TW_FORM_CODEC);
         r->ranks[owner].work.decodes[TW_FORM_CODEC]++;
@@ -229,7 +230,7 @@ static void take_ints(const int *counts, int n, int *most)
     }
 }
 
-/** Find the busiest rank and node. What comes and stays is decoded, by the owner, too, for equal bits. */
+/** Find the busiest rank and node. Received shards are decoded, and the owner's, too, for equal bits. */
 static void take_busiest(const reader_t *r)
 {
     tw_traffic_t *traffic = r->traffic;
@@ -255,7 +256,7 @@ static void take_busiest(const reader_t *r)
     traffic->inter_rounds = r->longest.inter;
     traffic->node_rounds = r->longest.node;
     traffic->fill = r->longest.work;
-    if (most_arrivals > 0) { /* in a single hop, all shards come at once */
+    if (most_arrivals > 0) { /* in a single hop, all shards come at the same time */
         traffic->fill.decodes[TW_FORM_CODEC] += r->n_spread == 1 ? most_arrivals : 1;
     }
 }

@@ -1,19 +1,20 @@
-/** All-reduces over trees of nodes: sums travel up to a root, the result travels down again, chunk after
- *  chunk, so a link carries both at once.
+/** All-reduces over trees of nodes. Sums travel up to a root, and the result travels down, chunk after
+ *  chunk, so a link carries both at the same time.
  *
- *  One rank of each node is its gateway for an owner (tw_topo_gateway): it adds up what comes from the nodes
- *  below it, the highest first, and its own node's contributions in rank order, all in fp32, rounds once, and
- *  passes that on. So a sum is rounded once on each level, and all ranks get the root's bits. The owners are
- *  the ranks of one node, or of two: of B bytes on N nodes each has an equal part.
+ *  One rank of each node is its gateway for an owner (tw_topo_gateway). It adds up the sums from the nodes
+ *  below, the highest node first, and its node's contributions in rank order, all in fp32. It rounds once
+ *  and sends the sum up. So a sum is rounded once on each level, and all ranks get the root's bits. The
+ *  owners are the ranks of one node or of two nodes. Each has an equal part of the B bytes.
  *
- *  With a rank a node, alpha a message's latency, beta a byte's time and chunks of c bytes:
- *    binomial     2 log2(N) (alpha + B beta) of one chunk; with several, at best half of that. Node 0 is the
- *                 root, its link takes log2(N) B each way: few messages, for small tensors.
- *    double_tree  2 B beta + about 2 log2(N) (alpha + 2 c beta). Two trees, each for half of the tensor; a
- *                 node passes on in one of them at most and is a leaf of the other, so a link takes 2 B,
- *                 hardly more than a ring's, in log2(N) hops each way.
- *  Lossless, what passes between nodes is encoded on each level, and is as many bytes times the codec's
- *  ratio.
+ *  On N nodes with one rank each, with latency alpha, beta seconds per byte, and chunks of c bytes, an
+ *  all-reduce takes:
+ *    binomial     2 log2(N) (alpha + B beta) for one chunk; with several, at best half of that. The link of
+ *                 node 0, the root, carries log2(N) B each way. It has few messages, for small tensors.
+ *    double_tree  2 B beta + about 2 log2(N) (alpha + 2 c beta). There are two trees, each for half of the
+ *                 tensor. A node is an inner node in at most one of them and a leaf of the other, so a link
+ *                 carries 2 B, hardly more than in a ring, but in log2(N) hops each way.
+ *  With a lossless codec, data between nodes is encoded on each level, and the bytes are multiplied by the
+ *  codec's ratio.
  *  Sources: P. Sanders, J. Speck, J. L. Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction
  *  and scan", Parallel Computing 35(12), 2009; R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
  *  collective communication operations in MPICH", IJHPCA 19(1), 2005 (binomial). */
@@ -25,7 +26,7 @@ typedef struct tree {
     int *parent; /**< -1 for the root */
     int *height; /**< 0 for a leaf */
     int *depth;  /**< 0 for the root */
-    /** the first node below it, and the next one below the same node, the highest first */
+    /** the node's first child, and the next child of the node's parent; the highest child comes first */
     int *child, *next;
 } tree_t;
 
@@ -47,8 +48,9 @@ static int largest_power(int n)
     return power;
 }
 
-/** The parent in a binary tree of positions 1 to n, in order, whose root is the largest power of two, and
- *  whose odd ones are leaves. A position beyond n is left out, and its left child takes its place. */
+/** Returns the parent of a position in a binary tree of positions 1 to n in order; 0 for the root. The root
+ *  is the largest power of two, and odd positions are leaves. A position beyond n is left out, and its left
+ *  child takes its place. */
 static int parent_position(int position, int n)
 {
     if (position == largest_power(n)) {
@@ -61,8 +63,8 @@ static int parent_position(int position, int n)
     return position;
 }
 
-/** A node's position. The two trees of a pair differ by one, so that a node inside one of them is a leaf of
- *  the other. */
+/** Returns a node's position. Positions in the two trees of a pair differ by one, so that an inner node of
+ *  one tree is a leaf of the other. */
 static int position_of(int node, int n, int second)
 {
     return (node + second) % n + 1;
@@ -78,7 +80,7 @@ static int double_root(const tw_topo_t *topo, int second)
     return node_at(largest_power(topo->n_nodes), topo->n_nodes, second);
 }
 
-/** Find the place of every node in the tree; parents follow later. */
+/** Find every node's height, depth and children from the parents. */
 static void find_places(tree_t *tree)
 {
     int n = tree->n_nodes;
@@ -106,7 +108,7 @@ static void find_places(tree_t *tree)
     }
 }
 
-/** Make the binomial tree of all nodes or, of the double tree, the one whose root is an owner's node. */
+/** Make the binomial tree of all nodes, or that tree of the double tree whose root is the owner's node. */
 static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *memory)
 {
     int n = topo->n_nodes, second = is_double && topo->node[owner] != double_root(topo, 0);
@@ -116,7 +118,8 @@ static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *me
                    .depth = memory + 2 * n,
                    .child = memory + 3 * n,
                    .next = memory + 4 * n};
-    for (int node = 0; node < n; node++) { /* a binomial parent is without the lowest bit */
+    /* in the binomial tree, a parent's number lacks the lowest bit of the node's number */
+    for (int node = 0; node < n; node++) {
         int place = is_double ? parent_position(position_of(node, n, second), n) : node;
         int parent = is_double ? node_at(place, n, second) : node - lowest_bit(node);
         tree.parent[node] = place > 0 ? parent : -1;
@@ -127,7 +130,7 @@ static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *me
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Sum up what a node has: the sums of those below it, and its own ranks' contributions. */
+/** Sum up the sums of the nodes below a node, and the contributions of its own ranks. */
 static tw_value_t sum_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, const tw_value_t *sums)
 {
     const tw_topo_t *topo = flow->topo;
@@ -158,8 +161,8 @@ static tw_value_t tree_reduce(tw_flow_t *flow, int owner, int is_double)
     return sums[tree.root];
 }
 
-/** Spread from the gateway that has the value to the nodes below, the one with the longest way to go
- *  first, and to the others of its own node. */
+/** Spread from a node's gateway, which has the value, to the gateways of the nodes below, the highest node
+ *  first, and to the other ranks of its node. */
 static void spread_node(tw_flow_t *flow, int owner, const tree_t *tree, int node, tw_value_t *there)
 {
     const tw_topo_t *topo = flow->topo;
