@@ -148,8 +148,8 @@ static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
 }
 
 /** Emit a plain sum. Inputs that are sums have been scaled already; the last sum applies the factor. With a
- *  scale, the first inputs must be sums. So if the first input is an own contribution, it changes places
- *  with the last one. */
+ *  scale, the first inputs must be sums. So an own contribution that is first changes places with the last
+ *  one. */
 static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *const *inputs,
                            const tw_host_cell_t *to)
 {

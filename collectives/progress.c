@@ -7,7 +7,7 @@
 
 #define SLEEP_SEC 1.0 /* longest sleep between two progress checks */
 
-/** A call that the thread must make. The caller has it in its own storage, and waits until it is done. */
+/** A call that another thread wants the progress thread to make. It is on that thread's stack. */
 typedef struct command {
     STAILQ_ENTRY(command) link;
     tw_progress_fn_t fn;
@@ -21,11 +21,11 @@ struct tw_progress {
     tw_shared_t *shared;
     tw_shared_mover_t mover;
     pthread_t thread;
-    pthread_mutex_t lock; /**< guards what follows */
+    pthread_mutex_t lock; /**< guards all members below */
     pthread_cond_t changed;
     STAILQ_HEAD(, command) commands;
     int refs;
-    unsigned n_forks; /**< tw_fork_count of the process that has the thread */
+    unsigned n_forks; /**< tw_fork_count of the process in which the thread runs */
     int is_stopping;
 };
 
@@ -42,9 +42,9 @@ static command_t *take_command(tw_progress_t *progress)
     return command;
 }
 
-/** Run the callers' commands. It is a mover, too, so that others get through while a command waits for the
- *  transport, as making a communicator does. Commands add and remove movers but never this one, the only one
- *  at which the transport can be meanwhile. */
+/** Run the other threads' commands. This function is also a mover, so that commands run while an earlier
+ *  command waits for the transport, as making a communicator does. Commands add and remove movers. That is
+ *  safe, since the transport is then at this mover in the list, which no command removes. */
 static void run_commands(void *arg, int *moved)
 {
     tw_progress_t *progress = arg;
@@ -60,8 +60,8 @@ static void run_commands(void *arg, int *moved)
     }
 }
 
-/** Tell all communicators that the transport has failed, then wait for commands only. The thread neither
- *  moves messages nor sleeps in the transport any more. */
+/** Tell all communicators that the transport has failed, then wait for a command. The thread no longer moves
+ *  messages or sleeps in the transport. */
 static void live_on(tw_progress_t *progress, tw_status_t status)
 {
     const tw_shared_mover_t *mover;
@@ -192,7 +192,7 @@ tw_status_t tw_progress_call(tw_progress_t *progress, tw_progress_fn_t fn, void 
     if (!progress || pthread_equal(pthread_self(), progress->thread)) {
         return fn(arg);
     }
-    if (progress->n_forks != tw_fork_count()) { /* a forked process does not have the thread */
+    if (progress->n_forks != tw_fork_count()) { /* a forked process does not have the progress thread */
         return TW_ERR_INVALID;
     }
     tw_progress_lock(progress);

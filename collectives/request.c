@@ -1,4 +1,4 @@
-/** Requests: post, test, wait, and how they make progress. */
+/** Requests: post, test, wait, and progress. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -7,12 +7,12 @@
 
 #define NS_PER_SEC 1000000000u
 #define SLEEP_SEC 0.5      /* longest sleep between two progress checks */
-#define AWAY_NS NS_PER_SEC /* if nobody asks for progress for so long, it does not count for the watchdog */
-#define SPIN_NS 200000     /* without a transport: how long a wait polls */
-#define NAP_NS 50000       /* and then its pause between two polls */
+#define AWAY_NS NS_PER_SEC /* if nobody asks for progress for this time, the watchdog does not count it */
+#define SPIN_NS 200000     /* without a transport: a wait polls without pauses for this time */
+#define NAP_NS 50000       /* then this pause is between two polls */
 #define DESCRIBE_BYTES 512
 
-/** Store a time that the progress thread and others read. */
+/** Store a time that several threads read and write. */
 static void tw_store_ns(uint64_t *at, uint64_t ns)
 {
     __atomic_store_n(at, ns, __ATOMIC_RELAXED);
@@ -47,8 +47,8 @@ static void request_finish(tw_coll_request_t *request, tw_status_t status)
     tw_progress_unlock(coll->progress);
 }
 
-/** An operation that has failed here cannot end on the other ranks. They are told, by giving the job up,
- *  unless the transport has told them, or nothing has moved on them, either. */
+/** If an operation failed here, the other ranks cannot complete it. Give up the job to tell them. This is
+ *  not needed if the transport has told them, or if nothing has moved: then they time out, too. */
 static void request_give_up(tw_transport_t *transport, tw_status_t status)
 {
     if (status == TW_ERR_PEER || status == TW_ERR_TIMEOUT || tw_transport_failed_rank(transport) >= 0) {
@@ -58,7 +58,7 @@ static void request_give_up(tw_transport_t *transport, tw_status_t status)
                                                             : tw_status_string(status));
 }
 
-/** End the communicator with this status. */
+/** End the communicator, and all its requests, with this status. */
 static tw_status_t request_fail(tw_coll_t *coll, tw_status_t status)
 {
     if (coll->status != TW_OK) {
@@ -107,7 +107,7 @@ tw_status_t tw_coll_check_process(const tw_coll_t *coll)
 
 /* ---- progress ------------------------------------------------------------------------------------------ */
 
-/** Step a request: its schedule's messages, and the rest. TW_OK: it has ended. */
+/** Make progress on a request: its schedule's messages, then the engine's part. TW_OK: it has ended. */
 static tw_status_t request_step(tw_coll_request_t *request, int *moved)
 {
     const tw_coll_engine_t *engine = request->coll->engine;
@@ -125,7 +125,7 @@ static tw_status_t request_step(tw_coll_request_t *request, int *moved)
     return rest != TW_OK ? rest : status;
 }
 
-/** Step the messages of all requests. */
+/** Make progress on the messages of all requests. */
 static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -144,7 +144,7 @@ static tw_status_t step_all(tw_coll_t *coll, int *moved)
     return TW_OK;
 }
 
-/** Do one computation, of the oldest request that has one ready; then the wire gets its turn again. */
+/** Do one computation of the oldest request that has one ready. More would keep messages waiting. */
 static tw_status_t compute_one(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request;
@@ -192,7 +192,7 @@ static const char *request_describe(const tw_coll_request_t *request, char *buf,
     return request->coll->engine->describe(request, buf, buf_bytes);
 }
 
-/** The oldest request that somebody may wait for. */
+/** Returns the oldest request that a caller may be waiting for. */
 static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -202,7 +202,6 @@ static tw_coll_request_t *first_awaited(const tw_coll_t *coll)
     return request;
 }
 
-/** The communicator's time limit; 0: there is none. */
 double tw_coll_timeout(const tw_coll_t *coll)
 {
     return (double)tw_load_ns(&coll->limit_ns) / NS_PER_SEC;
@@ -223,7 +222,7 @@ void tw_coll_patient_set(tw_coll_t *coll)
     __atomic_store_n(&coll->is_patient, 1, __ATOMIC_RELAXED);
 }
 
-/** Returns 1 if nothing has moved for too long while somebody was looking all the time. */
+/** Returns 1 if nothing has moved for too long although somebody asked for progress all the time. */
 static int is_overdue(tw_coll_t *coll, int moved)
 {
     uint64_t now = tw_time_ns();
@@ -234,7 +233,7 @@ static int is_overdue(tw_coll_t *coll, int moved)
     return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
-/** Returns 1 if a patient operation is in flight: those behind it may be as late as it is. */
+/** Returns 1 if a patient operation is in flight: operations behind it may be as late. */
 static int has_patient(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request;
@@ -247,7 +246,7 @@ static int has_patient(const tw_coll_t *coll)
     return __atomic_load_n(&coll->is_patient, __ATOMIC_RELAXED);
 }
 
-/** Warn once that what a patient operation waits for may hang. */
+/** Warn, once, that a patient operation has waited for so long that another rank may hang. */
 static void say_waiting(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -268,7 +267,7 @@ static void say_waiting(tw_coll_request_t *request)
     request->is_said = 1;
 }
 
-/** Log what is awaited, and end the communicator. */
+/** If the limit has passed, log what the operation waits for, and end the communicator. */
 static tw_status_t time_out(void *arg)
 {
     tw_coll_t *coll = arg;
@@ -287,7 +286,7 @@ static tw_status_t time_out(void *arg)
     return request_fail(coll, TW_ERR_TIMEOUT);
 }
 
-/** Move what is in flight once, also of other communicators. *moved: 1 if anything happened. */
+/** Make progress on all operations of the transport, once. *moved: 1 if anything happened. */
 static tw_status_t progress(tw_coll_t *coll, int *moved)
 {
     tw_status_t status = coll->status;
@@ -319,8 +318,8 @@ static double sleep_sec(const tw_coll_t *coll)
     return share > 0 && share < SLEEP_SEC ? share : SLEEP_SEC;
 }
 
-/** Sleep until something may have happened; the transport spins a little first. Time slept counts for the
- *  watchdog: somebody is waiting. */
+/** Sleep until something may have happened. A transport first polls for a moment. This time counts for the
+ *  watchdog, because the caller is waiting. */
 static void sleep_a_while(tw_coll_t *coll)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -347,7 +346,7 @@ tw_status_t tw_coll_drain(tw_coll_t *coll)
 
 /* ---- posting ------------------------------------------------------------------------------------------- */
 
-/** Number the request and set it going. */
+/** Give the request its number, and start it. */
 static tw_status_t request_start(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;
@@ -363,10 +362,11 @@ static tw_status_t request_start(tw_coll_request_t *request)
     status = request_step(request, &moved);
     if (status == TW_OK) {
         request_finish(request, TW_OK);
-    } else if (status > 0 && request->is_detached) { /* nobody may ask for requests before this one */
+        /* a detached request: no caller may ever ask for progress on the requests before it */
+    } else if (status > 0 && request->is_detached) {
         status = step_all(coll, &moved);
     }
-    if (status < 0) { /* the request reports its error */
+    if (status < 0) { /* the caller gets this error from the request */
         (void)request_fail(coll, status);
     }
     coll->mover.polls = coll->engine->is_polled && !TAILQ_EMPTY(&coll->active);
@@ -388,8 +388,8 @@ static tw_status_t take_status(tw_coll_request_t *request)
     return status;
 }
 
-/** Tell the other ranks, which wait for an operation's arguments, that this rank cannot post the operation.
- *  The message counts as an operation, so that ranks that all fail alike can go on. */
+/** Tell the other ranks that this rank cannot post the operation; they wait for its signature. The message
+ *  counts as an operation, so that ranks that all fail in the same way can go on. */
 static void tell_failure(tw_coll_t *coll)
 {
     if (!tw_check_is_on(coll)) {
@@ -407,7 +407,7 @@ static void tell_failure(tw_coll_t *coll)
     tw_transport_abort(coll->transport, "an operation could not be posted");
 }
 
-/* A public call, in the form in which the thread that owns the transport makes it. */
+/* The arguments of a public call, for the thread that owns the transport. */
 typedef struct call {
     tw_coll_t *coll;
     const tw_coll_args_t *args;
@@ -455,7 +455,7 @@ tw_status_t tw_coll_post(tw_coll_t *coll, const tw_coll_args_t *args, tw_coll_re
 
 /* ---- test and wait ------------------------------------------------------------------------------------- */
 
-/** Test a request of a communicator with a progress thread: only that thread moves it. */
+/** Test a request of a communicator with a progress thread, which alone makes progress on requests. */
 static tw_status_t test_apart(tw_coll_request_t *request)
 {
     tw_coll_t *coll = request->coll;

@@ -4,8 +4,8 @@
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/** Append shard r to a view, segment by segment; an operation without shards is appended whole. next:
- *  [n_segments], where the rest of each segment begins. */
+/** Append shard r to a view, segment by segment. If the operation has no shards, append all segments. next:
+ *  [n_segments], address of the rest of each segment. */
 static void append_shard(const tw_host_run_t *run, int is_out, int r, const char **next, tw_view_t *view)
 {
     const tw_coll_args_t *args = run->args;
@@ -33,13 +33,13 @@ static void append_chunks(const tw_host_run_t *run, int is_out, int r, tw_view_t
     }
 }
 
-/** Make the view of what is read, or written: one run of elements, in the schedule's memory:
+/** Make the view of the memory that the operation reads (in), or that it writes (out):
  *    all-gather                 in: own shard                   out: shard 0, shard 1, ...
  *    reduce-scatter             in: shard 0, shard 1, ...       out: own shard
- *    all-reduce, broadcast      in, out: the segments one after the other (a root's: both are dst);
- *                               of a grid: shard 0, shard 1, ...
- *    all-to-all                 in: what goes to rank 0, 1, ... out: what comes from rank 0, 1, ...
- *  In place, in and out share memory: see in_place and aliased. */
+ *    all-reduce, broadcast      in, out: the segments one after another (both are dst in a broadcast);
+ *                               with a grid: shard 0, shard 1, ...
+ *    all-to-all                 in: data for rank 0, 1, ...     out: data from rank 0, 1, ...
+ *  In place, in and out share memory: see in_place and aliased. The view is in the schedule's memory. */
 static tw_status_t make_view(tw_host_run_t *run, int is_out)
 {
     const tw_coll_args_t *args = run->args;
@@ -74,14 +74,14 @@ static tw_status_t make_view(tw_host_run_t *run, int is_out)
 
 /* ---- shards -------------------------------------------------------------------------------------------- */
 
-/** The span of shard r in what is read, or written. If only one shard is there, it is the own rank's. */
+/** Returns the span of shard r in the view that is read, or written. A view of one shard has this rank's. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 {
     const tw_flows_t *flows = run->flows;
     const tw_view_t *view = run->views[is_out];
     const size_t *first = run->firsts[is_out];
     int world = run->topo->world, owner = flows->of == TW_FLOWS_ROOT ? run->args->root : run->topo->rank;
-    /* views have what goes to each rank, then what comes from each */
+    /* in an all-to-all, shards 0 to W - 1 are only read, and the others only written */
     if (flows->by_pair && is_out != (r >= world)) {
         return tw_span_view(view, 0, 0);
     }
@@ -105,7 +105,7 @@ static void find_chunks(tw_host_run_t *run, int r)
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
         shard->n_chunks = (shard->n_elems + run->chunk_elems - 1) / run->chunk_elems;
-        /* in a row even an empty shard has a chunk */
+        /* a row also needs a chunk of each empty shard */
         shard->n_chunks += shard->n_chunks == 0 && run->flows->merges;
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;
@@ -120,7 +120,7 @@ static size_t count_elems(const tw_host_run_t *run, const tw_host_shard_t *shard
     return left < run->chunk_elems ? left : run->chunk_elems;
 }
 
-/** The cell of a chunk in the caller's tensors: `n` elements from the shard's `at`-th on. */
+/** Returns the cell of a chunk in the caller's tensors: the shard's elements `at` to `at + n - 1`. */
 static tw_host_cell_t user_cell(const tw_host_shard_t *shard, int is_out, size_t at, size_t n)
 {
     tw_span_t span = shard->spans[is_out];
@@ -186,8 +186,8 @@ static tw_status_t get_ops(tw_host_run_t *run, tw_kept_program_t *kept)
     return TW_OK;
 }
 
-/** Find where the shards of all ranks begin in the segments of an all-reduce: [W + 1]. Ranks that own nothing
- *  have empty shards. NULL: out of memory. */
+/** Find where the shards of all ranks begin in an all-reduce: [W + 1]. Ranks that own nothing have empty
+ *  shards. Returns NULL if memory is out. */
 static size_t *split_evenly(const tw_host_run_t *run)
 {
     int world = run->topo->world, n_shards = tw_flows_count_shards(run->flows, run->topo), n_before = 0;
@@ -199,8 +199,8 @@ static size_t *split_evenly(const tw_host_run_t *run)
     return first;
 }
 
-/** Give the grid the shards of the plain operation, which are cut from the whole; the grid would cut each
- *  segment. Otherwise sums would be made in another order, and have other bits. */
+/** Give the grid the shards of the plain operation. These are cut from all segments together, while the grid
+ *  would cut each segment. With other shards, sums would be made in another order and have other bits. */
 static tw_status_t give_counts(const tw_host_run_t *run)
 {
     tw_coll_args_t *args = run->args;

@@ -32,7 +32,7 @@ static tw_status_t check_ranks(const tw_transport_t *transport, const int *ranks
     return TW_OK;
 }
 
-/** Number the nodes in the order in which they appear in the list of ranks. */
+/** Number the nodes in the order of their first rank. */
 static void topology_number_nodes(tw_topo_t *topo, const uint64_t *node_ids)
 {
     topo->n_nodes = 0;

@@ -1,4 +1,4 @@
-/** Makes communicators for callers without a transport: of a whole job, and of some ranks of another. */
+/** Makes communicators for callers without a transport: of a whole job, or of some ranks of another one. */
 #include <stdlib.h>
 
 #include "collectives/communicator.h"

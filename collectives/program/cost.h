@@ -1,7 +1,7 @@
 /** What an operation costs, derived from its flows.
  *
  *  Traffic is what the flows of all owners need together on the busiest rank and node, counted in shards. It
- *  depends only on the topology, so it is computed once. With sizes, a chunk and the cost model it is a
+ *  depends only on the topology, so it is computed once. With sizes, a chunk and a cost model it is a
  *  cost. */
 #pragma once
 

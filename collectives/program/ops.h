@@ -15,7 +15,7 @@ TW_C_BEGIN
 #define TW_CELL_SRC (-1)
 #define TW_CELL_DST (-2)
 
-/** How many rounds of a pipeline (host.c) lie between a chunk's hops. */
+/** How many rounds of a pipeline (schedule.h) lie between a chunk's hops. */
 #define TW_HOP_ROUNDS 2
 
 typedef enum tw_op_kind {
@@ -40,8 +40,8 @@ typedef struct tw_op {
     int from, to;      /**< cells; a SUM has `inputs` instead of `from` */
     int from_owner; /**< owner of the cell `from`; differs from `owner` only in a CONVERT of an all-to-all */
     int first_input, n_inputs;
-    /** SUM: the first n_partial inputs are received sums. If the first is an own contribution, the others
-     *  are sums */
+    /** SUM: the first n_partial inputs are received sums. If the first is an own contribution, all others
+     *  are */
     int n_partial;
     int is_last;    /**< SUM, 1: it adds up all contributions */
     int for_send;   /**< CONVERT, 1: it prepares an own contribution for sending */

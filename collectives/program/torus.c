@@ -92,7 +92,7 @@ static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Add up along a dimension, from the place behind `end` round to `end`. values: [world], by place. hop: the
+/** Add up along a dimension, from the place behind `end` round to it. values: [world], by place. hop: the
  *  first. */
 static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim, int hop, tw_value_t *values)
 {

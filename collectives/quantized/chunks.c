@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain pieces are cut at whole multiples of this */
+#define PLAIN_UNIT ((size_t)TW_QUANT_BLOCK_MIN) /**< plain pieces have a multiple of this many elements */
 
 int tw_args_lose_nothing(const tw_coll_args_t *args)
 {
@@ -17,7 +17,8 @@ int tw_args_lose_nothing(const tw_coll_args_t *args)
     return n_codecs > 0 && n_losing == 0;
 }
 
-/** Every piece but a segment's last has a multiple of so many elements: whole frames of both codecs. */
+/** Returns the least number of elements that is a whole number of frames of both codecs. All pieces but a
+ *  segment's last are multiples of it. */
 static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *inner)
 {
     int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
@@ -25,7 +26,7 @@ static size_t unit_elems(const tw_quant_codec_t *codec, const tw_quant_codec_t *
     size_t b = in_blocks && inner ? tw_quant_frame_elems(inner) : a;
     size_t x = a, y = b;
 
-    while (y != 0) { /* at the end, x is the greatest common divisor */
+    while (y != 0) { /* x becomes the greatest common divisor */
         size_t rest = x % y;
         x = y;
         y = rest;
@@ -38,14 +39,14 @@ static tw_status_t out_of_memory(void)
     return tw_fail(TW_ERR_NO_MEMORY, "out of memory cutting an operation into chunks");
 }
 
-/** How far a shard has been cut. */
+/** Cuts one shard into chunks. */
 typedef struct cutter {
     tw_grid_t *grid;
     const tw_coll_args_t *args;
     size_t chunk_bytes;
-    int codec;               /**< index in the grid's codecs of the codec whose chunks are being cut */
-    size_t unit, unit_bytes; /**< the smallest cut, in elements and in bytes as they travel */
-    size_t room;             /**< bytes left in the open chunk; 0: none is open */
+    int codec;               /**< index in the grid of the codec of the chunks that are being cut */
+    size_t unit, unit_bytes; /**< the smallest piece, in elements and in bytes of the message */
+    size_t room;             /**< bytes left in the open chunk; 0: no chunk is open */
     size_t *offsets;         /**< [n_segments], where each segment's next shard begins */
 } cutter_t;
 
@@ -104,8 +105,7 @@ static tw_status_t cut_segment(cutter_t *cut, size_t segment, size_t first, size
     return TW_OK;
 }
 
-/** Count the elements that a segment has in shard `rank`; with rank >= world, those that it receives from
- *  rank - world. */
+/** Returns how many elements a segment has in shard `rank`. rank >= world: how many it receives. */
 static size_t segment_count(const tw_coll_segment_t *segment, int world, int rank)
 {
     if (rank >= world) {
@@ -114,7 +114,7 @@ static size_t segment_count(const tw_coll_segment_t *segment, int world, int ran
     return segment->counts ? segment->counts[rank] : tw_coll_shard_elems(segment->n_elems, world, rank);
 }
 
-/** Cut a shard's parts of all segments that have this codec. */
+/** Cut the parts of a shard that have this codec, of all segments. */
 static tw_status_t cut_codec(cutter_t *cut, int rank, int codec, const tw_quant_codec_t *inner)
 {
     const tw_coll_args_t *args = cut->args;
@@ -155,7 +155,7 @@ static tw_status_t cut_shard(cutter_t *cut, int rank)
     return status;
 }
 
-/** Find the different codecs of the segments. */
+/** Collect the different codecs of the segments. */
 static void find_codecs(tw_grid_t *grid, const tw_coll_args_t *args)
 {
     for (size_t s = 0; s < args->n_segments; s++) {
@@ -188,7 +188,7 @@ tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world,
         find_codecs(grid, args);
     }
     for (int r = 0; r < grid->n_shards && status == TW_OK; r++) {
-        if (r == world) { /* the shards from here on are in dst */
+        if (r == world) { /* the shards from here on are received, in dst */
             memset(cut.offsets, 0, args->n_segments * sizeof(*cut.offsets));
         }
         status = cut_shard(&cut, r);
@@ -256,7 +256,7 @@ const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, 
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/** The address of element `first`, if base_first is at base; only a number if there is no such element. */
+/** Returns the address of element `first`, if there is one. Element base_first is at `base`. */
 static char *locate(const char *base, size_t base_first, size_t first, size_t elem_bytes)
 {
     return (char *)((uintptr_t)base + (first - base_first) * elem_bytes);

@@ -1,11 +1,11 @@
-/** A quantized operation: where its chunks are, in which forms, and the computations on them. */
+/** A quantized operation: the places and forms of its chunks, and the computations on them. */
 #include "collectives/quantized/operation.h"
 
 #include <math.h>
 #include <string.h>
 
 #define BATCH 16 /**< the most pieces in one call of the codec */
-/** elements that a plain sum adds up at a time; a frame, if that is longer */
+/** elements of a plain sum that are added up at a time; one frame, if that is longer */
 #define SUM_ELEMS ((size_t)8192)
 
 static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
@@ -27,8 +27,7 @@ static tw_status_t get_codecs(tw_qop_t *op, tw_codecs_t *codecs)
     return grid->inner ? tw_codecs_get(codecs, grid->inner, &op->inner) : TW_OK;
 }
 
-/** Mix an index into a seed, so that seeds of different contributions are unrelated (the finalizer of
- *  splitmix64). */
+/** Mix an index into a seed by splitmix64's finalizer, so that seeds of different indices are unrelated. */
 static uint64_t mix_seed(uint64_t seed, uint64_t index)
 {
     uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
@@ -51,7 +50,7 @@ uint64_t tw_qop_message_seed(uint64_t seed, uint32_t step, size_t chunk)
     return mix_seed(mix_seed(seed, step), chunk);
 }
 
-/** Elements that are added at a time to a plain sum which is then encoded: whole frames of the codec. */
+/** Returns how many elements of a plain sum are added and then encoded at a time: whole frames. */
 static size_t sum_elems(const tw_quant_codec_t *codec)
 {
     size_t frame = tw_quant_form(codec) == TW_QUANT_BLOCKS ? tw_quant_frame_elems(codec) : 1;
@@ -99,7 +98,7 @@ tw_status_t tw_qop_create(tw_coll_request_t *request, const tw_coll_args_t *args
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-/** The codec that quantizes a chunk in a form; NULL: it is not quantized. */
+/** Returns the codec that quantizes a chunk in a form; NULL if the form is not quantized. */
 static tw_quant_t *qop_codec_of(const tw_qop_t *op, size_t chunk, tw_form_t form)
 {
     int codec = op->grid->chunks[chunk].codec;
@@ -121,7 +120,7 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form)
 typedef struct work {
     const tw_qop_t *op;
     tw_qop_work_t is;
-    tw_quant_message_segment_t *pieces; /**< PACKED: room for the pieces of the chunk */
+    tw_quant_message_segment_t *pieces; /**< PACKED: room for all pieces of the chunk */
     tw_sbuf_t from[];
 } work_t;
 
@@ -208,7 +207,7 @@ static tw_status_t run_message(tw_sched_t *sched, const void *arg)
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-/** Sum up encoded inputs, to `to`. */
+/** Sum up encoded inputs, and write the sum to `to`. */
 static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;
@@ -248,7 +247,8 @@ static tw_status_t run_sum_encoded(tw_sched_t *sched, const void *arg)
     return status;
 }
 
-/** Compute acc = factor * the sum of n elements: of src, and of the inputs' messages from byte `at` on. */
+/** Compute acc = factor * the sum of n elements of all inputs. An input in the tensors is at src; one in a
+ *  buffer begins at byte `at` of it. */
 static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, size_t at, size_t n, float *acc)
 {
     for (int i = 0; i < work->is.n_from; i++) {
@@ -264,7 +264,7 @@ static void sum_plain(tw_sched_t *sched, const work_t *work, const char *src, si
     }
 }
 
-/** Sum up plain inputs, to `to`, and encode; a long piece is done in parts of whole frames. */
+/** Sum up plain inputs, and encode the sum to `to`. A long piece is done in parts of whole frames. */
 static tw_status_t run_sum_plain(tw_sched_t *sched, const void *arg)
 {
     const work_t *work = arg;

@@ -1,4 +1,4 @@
-/** Emits tasks: what they are, their order, their memory. */
+/** Emits tasks: their kinds, their order and their memory. */
 #include "collectives/schedule/schedule.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ void tw_sched_fail(tw_sched_t *sched, tw_status_t status)
     }
 }
 
-/** Make room for one more item; 0 (and the error sticks) when out of memory. */
+/** Make room for one more item. If memory is out, notes the error in the schedule and returns 0. */
 static int sched_grow(tw_sched_t *sched, void *items, int n, size_t *max, size_t item_bytes)
 {
     if ((size_t)n < *max || tw_grow(items, max, (size_t)n + 1, item_bytes)) {
@@ -140,7 +140,7 @@ static void add_link(tw_sched_t *sched, tw_sched_links_t *links, int *first, int
     *first = links->n++;
 }
 
-/** Count scratch memory that a task is the first to use. */
+/** Count scratch memory for the round of the task that uses it first. */
 static void sched_add_bytes(tw_sched_t *sched, const tw_task_entry_t *task, size_t bytes)
 {
     sched->rounds[task->round].bytes += bytes;

@@ -4,10 +4,10 @@
 
 #include "collectives/schedule/state.h"
 
-/** Sending at once, without a handshake, saves the round trip. A rank that sends more than this to each
- *  of several nodes is busy meanwhile, and unrequested data of others gets in its way: on 4 nodes at 1 Gb/s a
- *  reduce-scatter is 7 to 13 % faster if sent at once up to this size, and 3 to 6 % slower from twice as much
- *  on. */
+/** The most bytes to one rank that are sent at once, without a handshake, which saves a round trip. If a
+ *  rank sends more to each of several nodes, it is busy with that, and unrequested data of other ranks gets
+ *  in the way. On 4 nodes with 1 Gb/s a reduce-scatter of up to this size was 7 to 13 % faster if sent at
+ *  once, and 3 to 6 % slower from twice the size on. */
 #define AT_ONCE_BYTES ((size_t)256 << 10)
 
 static void sched_push(tw_sched_t *sched, tw_queue_t *queue, tw_task_t task)
@@ -30,7 +30,7 @@ static tw_task_t pop(tw_sched_t *sched, tw_queue_t *queue)
     return task;
 }
 
-/** Queue a computation that no longer waits for other tasks. */
+/** Queue a computation that no longer waits for another task. */
 static void make_ready(tw_sched_t *sched, tw_task_t index)
 {
     const tw_task_entry_t *task = &sched->tasks[index];
@@ -41,7 +41,7 @@ static void make_ready(tw_sched_t *sched, tw_task_t index)
     }
 }
 
-/** Begin the rounds for which there is memory. */
+/** Begin the next rounds, in order, as long as there is scratch memory for them. */
 static void begin_rounds(tw_sched_t *sched, int *moved)
 {
     while (sched->n_begun < sched->n_rounds) {
@@ -105,7 +105,7 @@ static void put_buffer(tw_sched_t *sched, tw_sched_buffer_entry_t *buffer)
     buffer->memory = NULL;
 }
 
-/** End a task: give back the memory that it was the last to use, and release the tasks that wait for it. */
+/** End a task. Gives back the memory that no later task uses, and releases the tasks that wait for it. */
 static void end_task(tw_sched_t *sched, tw_task_entry_t *task)
 {
     sched->n_ended++;
@@ -159,7 +159,7 @@ void tw_sched_destroy(tw_sched_t *sched)
     }
 }
 
-/** Get the memory that a message is sent from or received into: the span itself, or a packed copy of it. */
+/** Get the memory that a message is sent from or received into: the span, or a contiguous copy of it. */
 static tw_status_t message_memory(tw_sched_t *sched, tw_task_entry_t *task, char **memory)
 {
     const tw_span_t *span = &task->span;
@@ -207,7 +207,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     return tw_transport_message_send(env->transport, &message, &task->request);
 }
 
-/** Explain a failed message: another size means that the other rank is in another operation. */
+/** Explain a failed message. Another size than expected means that the other rank runs another operation. */
 static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t *task, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {
@@ -219,7 +219,7 @@ static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t 
                    sched->env.rank, task->lane - sched->env.world, tw_span_bytes(&task->span));
 }
 
-/** Test whether the oldest message in flight has ended. */
+/** End the lane's oldest message in flight if the transport has completed it. */
 static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
 {
     tw_task_entry_t *task = &sched->tasks[lane->oldest];
@@ -247,7 +247,7 @@ static tw_status_t end_message(tw_sched_t *sched, tw_lane_t *lane)
     return TW_OK;
 }
 
-/** End messages that are done, and start those that may start. */
+/** End messages that the transport has completed, and start messages that may start. */
 static tw_status_t step_lane(tw_sched_t *sched, tw_lane_t *lane, int *moved)
 {
     tw_status_t status = TW_OK;
@@ -278,8 +278,8 @@ static tw_status_t run_status(const tw_sched_t *sched)
     return sched->n_ended == sched->n_tasks ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** Mark urgent computations: those for which a message, or an urgent computation, waits. Successors come
- *  later in program order. */
+/** Mark urgent computations: a message, or an urgent computation, waits for them. Tasks only wait for
+ *  earlier tasks of the program, so one pass from the end suffices. */
 static void mark_urgent(tw_sched_t *sched)
 {
     for (int i = sched->n_tasks - 1; i >= 0; i--) {

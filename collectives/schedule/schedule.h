@@ -1,24 +1,25 @@
-/** A schedule: what one operation does on this rank, as tasks with dependencies. Files, in the order of
- *  reading: view (tensors as one run of elements), emit (emitting tasks), sums (tasks that add up), scratch
- *  (memory), run (the executor).
+/** A schedule: the tasks of one operation on this rank, with their dependencies. The files, in the order to
+ *  read them: view.c (tensors as one run of elements), emit.c (emitting tasks), sums.c (tasks that add up),
+ *  scratch.c (memory), run.c (running the tasks).
  *
- *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A task
- *  starts when all tasks that it was put after have ended; nothing else orders them, except:
- *  - messages between two ranks match in the order in which both emit them (the k-th send to p, the k-th
- *    receive from here that p emits), and they start in that order, a few at a time (the window). So an
- *    algorithm is correct if its program would end when it is run task by task with buffered sends. Receives
- *    should depend on as little as possible, because one that is posted late costs a copy or a stall;
- *  - computations that a send waits for run before those that only this rank waits for.
+ *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A
+ *  task starts when all tasks have ended that it was put after (tw_sched_after). Nothing else orders the
+ *  tasks, with two exceptions:
+ *  - The k-th send to rank p matches the k-th receive from this rank that p emits. Messages between two
+ *    ranks start in that order, a few at a time (the window). So an algorithm is correct if its program
+ *    would end when run task by task with buffered sends. A receive should depend on few tasks, because a
+ *    receive that is posted late costs a copy or a stall.
+ *  - Computations for which a send waits run before the other ones.
  *
- *  Memory of a task is a span: a range of a view (tensors of the caller; scattered ones are packed and
- *  unpacked, contiguous ones travel straight from and to the caller's memory), or a range of a scratch
- *  buffer. A scratch buffer exists from the start of the first task that uses it to the end of the last one.
+ *  The memory of a task is a span. It is a range of a view (the caller's tensors) or of a scratch buffer. A
+ *  contiguous range of a view is sent and received in place; a scattered one is packed and unpacked. A
+ *  scratch buffer has memory from the start of the first task that uses it to the end of the last one.
  *
- *  Tasks belong to rounds, which begin in program order and as many at a time as the communicator's scratch
- *  memory has room for; the oldest one is always under way. So memory is bounded, and nothing waits for ever,
- *  if a message is of the same round on both of its ends (rounds without tasks may be left out).
+ *  Each task belongs to a round. Rounds begin in program order, as many as the communicator's scratch memory
+ *  has room for; the oldest round is always under way. So memory is bounded. Nothing waits for ever if a
+ *  message is in the same round on both of its ends (rounds without tasks may be left out).
  *
- *  Emitting never fails on the spot: the first error sticks and tw_sched_seal returns it. */
+ *  Emitting never fails at once: the schedule keeps the first error, and tw_sched_seal returns it. */
 #pragma once
 
 #include "collectives/schedule/scratch.h"
@@ -34,27 +35,27 @@ typedef struct tw_view_extent {
 } tw_view_extent_t;
 
 typedef struct tw_view {
-    tw_view_extent_t *extents; /**< ascending; extents that touch are merged */
+    tw_view_extent_t *extents; /**< in ascending order of `first`; adjacent extents are merged */
     size_t n_extents;
     size_t n_elems;
     size_t elem_bytes;
 } tw_view_t;
 
-/** Make an empty view. extents: the caller's, one for each tw_view_append. */
+/** Make an empty view. extents: the caller's memory, one extent for each tw_view_append. */
 static inline void tw_view_init(tw_view_t *view, size_t elem_bytes, tw_view_extent_t *extents)
 {
     tw_view_t empty = {extents, 0, 0, elem_bytes};
     *view = empty;
 }
 
-/** Append n elements at base; nothing for n = 0. Views that are only read take const memory, too. */
+/** Append n elements at `base`; does nothing if n is 0. `base` may be const if the view is only read. */
 void tw_view_append(tw_view_t *view, const void *base, size_t n_elems);
 
-/** The address of element `first`, and how many elements from it on are contiguous (n at most); n >= 1. */
+/** Returns the address of element `first`. *contiguous: how many of n >= 1 elements are contiguous there. */
 char *tw_view_at(const tw_view_t *view, size_t first, size_t n, size_t *contiguous);
-/** The address of a range if it is contiguous, else NULL; n >= 1. */
+/** Returns the address of a range if the range is contiguous, else NULL. n >= 1. */
 char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n);
-/** Copy a range out of, or into, the view. */
+/** Copy a range of the view to dst, or from src. */
 void tw_view_read(const tw_view_t *view, size_t first, size_t n, void *dst);
 void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *src);
 
@@ -62,8 +63,8 @@ void tw_view_write(const tw_view_t *view, size_t first, size_t n, const void *sr
 
 typedef struct tw_sched tw_sched_t;
 
-/** Index of a task, in program order. TW_TASK_NONE stands for an empty message; waiting for it has no
- *  effect. */
+/** Index of a task, in program order. TW_TASK_NONE stands for the task of a span without elements. Waiting
+ *  for it has no effect. */
 typedef int tw_task_t;
 #define TW_TASK_NONE (-1)
 
@@ -75,8 +76,8 @@ typedef struct tw_span {
     const tw_view_t *view; /**< NULL: the span is in a buffer */
     size_t first;          /**< element of the view, or byte of the buffer */
     size_t n;              /**< elements of the view, or bytes of the buffer */
-    tw_sbuf_t buffer;      /**< TW_SBUF_NONE and a NULL view: an empty message (a signal) */
-    /** 1: n is only an upper bound; the message is as long as the buffer is filled: see tw_sched_fill */
+    tw_sbuf_t buffer;      /**< TW_SBUF_NONE with a NULL view: a message of 0 bytes (the signal) */
+    /** 1: n is an upper bound; the message has the length that tw_sched_fill notes for the buffer */
     int is_bound;
 } tw_span_t;
 
@@ -92,8 +93,8 @@ static inline tw_span_t tw_span_buffer(tw_sbuf_t buffer, size_t first_byte, size
     return span;
 }
 
-/** The span of a message at the beginning of a buffer, whose length is known only when the buffer is
- *  filled. */
+/** Make the span of a message at the start of a buffer. Its length is known only when the buffer is filled;
+ *  `bytes` is the upper bound. */
 static inline tw_span_t tw_span_bound(tw_sbuf_t buffer, size_t bytes)
 {
     tw_span_t span = {NULL, 0, bytes, buffer, 1};
@@ -106,10 +107,10 @@ static inline tw_span_t tw_span_signal(void)
     return span;
 }
 
-/** Counts of what was sent to a rank. */
+/** What was sent to one rank. */
 typedef struct tw_sched_sent {
     uint64_t bytes, messages;
-    /** by how much messages were shorter than their bound; added to `bytes` it gives what was planned */
+    /** bytes by which messages were shorter than their bounds; with `bytes` it gives the planned bytes */
     uint64_t spared_bytes;
 } tw_sched_sent_t;
 
@@ -121,74 +122,72 @@ static inline void tw_sched_count(tw_sched_sent_t *sent, size_t bytes, size_t mo
     sent->messages++;
 }
 
-/** Where a schedule runs. All of it is borrowed, and must outlive the schedule. */
+/** What a schedule runs with. Everything is borrowed, and must outlive the schedule. */
 typedef struct tw_sched_env {
     tw_transport_t *transport;
     tw_scratch_t *scratch; /**< NULL: no task needs buffers or packing */
     const int *peer;       /**< [world], transport rank of each communicator rank */
     int rank, world;
-    int window;            /**< most messages in flight per peer and direction */
-    uint64_t tag;          /**< tag of the first message: the low TW_SCHED_NUMBER_BITS are 0 */
-    tw_sched_sent_t *sent; /**< [world], counts of what is sent to each rank; NULL: not counted */
+    int window;            /**< the most messages in flight to, or from, one peer */
+    uint64_t tag;          /**< tag of the first message; its low TW_SCHED_NUMBER_BITS are 0 */
+    tw_sched_sent_t *sent; /**< [world], counts what is sent to each rank; NULL: nothing is counted */
 } tw_sched_env_t;
 
 #define TW_SCHED_NUMBER_BITS 24
 
-/** Create a schedule. The caller ends it by tw_sched_destroy. */
+/** Create a schedule. The caller destroys it with tw_sched_destroy. */
 tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
 
 /* ---- emitting ------------------------------------------------------------------------------------------ */
 
-/** Allocate zeroed memory that lives as long as the schedule, for arguments of computations; NULL (the error
- *  sticks) when out of memory. */
+/** Allocate zeroed memory that lives as long as the schedule, for arguments of computations. If memory is
+ *  out, notes the error in the schedule and returns NULL. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
-/** Make a span of memory that outlives the schedule; when out of memory it is the empty message (the
- *  signal). */
+/** Make a span of memory that outlives the schedule. If memory is out, it is the signal. */
 tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes);
 
-/** Emit a send to, or a receive from, communicator rank `peer`. TW_TASK_NONE for a span of no elements (both
- *  sides skip it), except the signal, which is a message of 0 bytes. */
+/** Emit a send to, or a receive from, communicator rank `peer`. Returns TW_TASK_NONE for a span without
+ *  elements, which both sides skip. The signal is not skipped: it is a message of 0 bytes. */
 tw_task_t tw_sched_send(tw_sched_t *sched, int peer, tw_span_t from);
 tw_task_t tw_sched_recv(tw_sched_t *sched, int peer, tw_span_t to);
 
-/** A computation, which runs on the calling thread. It should take well under a millisecond, as nothing else
- *  makes progress meanwhile. arg lives as long as the schedule (tw_sched_alloc). An error that it returns
- *  (and logs) ends the operation. */
+/** A computation. It runs on the calling thread, and should take well under a millisecond, as nothing else
+ *  makes progress meanwhile. arg must live as long as the schedule (tw_sched_alloc). If it returns an error,
+ *  which it logs, the operation ends. */
 typedef tw_status_t (*tw_compute_fn_t)(tw_sched_t *sched, const void *arg);
 tw_task_t tw_sched_compute(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg);
 
-/** Begin a new round with the tasks that follow. */
+/** Begin a new round. Later tasks belong to it. */
 void tw_sched_next_round(tw_sched_t *sched);
 
-/** Let `later` start only when `earlier` has ended. If either is TW_TASK_NONE, nothing happens. */
+/** Let `later` start only when `earlier` has ended. Does nothing if either is TW_TASK_NONE. */
 void tw_sched_after(tw_sched_t *sched, tw_task_t later, tw_task_t earlier);
 
-/** Make a scratch buffer (0 bytes are allowed). Sends and receives declare their span's buffer themselves;
- *  computations declare which ones they use (below 0: none). */
+/** Make a scratch buffer; 0 bytes are allowed. Sends and receives use the buffer of their span. For a
+ *  computation, the caller declares each buffer that it uses with tw_sched_use (negative: none). */
 tw_sbuf_t tw_sched_buffer(tw_sched_t *sched, size_t bytes);
 void tw_sched_use(tw_sched_t *sched, tw_task_t task, tw_sbuf_t buffer);
 
-/** Called by a computation: note how many bytes of message the buffer holds. A receive into a tw_span_bound
- *  does so itself. */
+/** Note how many bytes of message the buffer has. For computations; a receive into a tw_span_bound does it
+ *  itself. */
 void tw_sched_fill(tw_sched_t *sched, tw_sbuf_t buffer, size_t bytes);
-/** Bytes of such a message that the buffer holds. */
+/** Returns the bytes of message that tw_sched_fill has noted. */
 size_t tw_sched_filled(const tw_sched_t *sched, tw_sbuf_t buffer);
 
-/** Let an error stick. */
+/** Note an error of emitting, unless there is an earlier one. */
 void tw_sched_fail(tw_sched_t *sched, tw_status_t status);
 
-/** Payload bytes that a sealed schedule sends to communicator rank `peer`; an upper bound if some messages
- *  are tw_span_bound. */
+/** Returns the payload bytes that a sealed schedule sends to communicator rank `peer`. It is an upper bound
+ *  if some messages are tw_span_bound. */
 uint64_t tw_sched_sent_bytes(const tw_sched_t *sched, int peer);
 
 /* ---- sums (sums.c) ------------------------------------------------------------------------------------- */
 
-/* Computations of plain algorithms. Spans may be of views or of buffers, in any mixture; those of views count
- * elements, those of buffers bytes. */
+/* Computations of plain algorithms. A span may be of a view, in elements, or of a buffer, in bytes. */
 
-/** Emit a copy. If both spans are the same memory nothing is to do; a partial overlap is not allowed.
- *  TW_TASK_NONE for no elements. */
+/** Emit a copy. If both spans are the same memory, it does nothing; they must not overlap partially. Returns
+ *  TW_TASK_NONE for spans without elements. */
 tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to);
 
 /** A reduction of n elements. */
@@ -196,36 +195,37 @@ typedef struct tw_work_sum {
     tw_type_t type;
     const tw_span_t *inputs; /**< [n_inputs], copied */
     size_t n_inputs;
-    size_t n_partial; /**< so many inputs, the first ones, are sums that have travelled, and were scaled */
+    size_t n_partial; /**< the first n_partial inputs are received sums, which have been scaled already */
     float scale;      /**< multiplies the other inputs */
     float factor;     /**< multiplies the result */
-    float limit;      /**< limit of finite results; INFINITY: none */
-    tw_span_t to;     /**< may be one of the inputs, if it is exactly the same memory */
+    float limit;      /**< limit to which finite results are clipped; INFINITY: none */
+    tw_span_t to;     /**< may be exactly the memory of one of the inputs */
 } tw_work_sum_t;
 
-/** Emit to = round(factor * (partial inputs + scale * other inputs)), within the limit: summed in fp32 in the
- *  order of inputs (with a scale, the others first), rounded once; without partial inputs, multiplied once by
- *  scale * factor. TW_TASK_NONE for no elements. */
+/** Emit to = round(factor * (partial inputs + scale * other inputs)), clipped to the limit. The sum is made
+ *  in fp32 in the order of inputs (with a scale, the other inputs come first), and rounded once. Without
+ *  partial inputs it is multiplied once by scale * factor. TW_TASK_NONE for no elements. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 /* ---- running ------------------------------------------------------------------------------------------- */
 
-/** End emitting: no more tasks come. Returns the first error of emitting, if there was one. */
+/** End emitting. Returns the first error of emitting, if there was one. */
 tw_status_t tw_sched_seal(tw_sched_t *sched);
-/** Test the messages in flight and start what can start, without progress on the transport. TW_OK: all is
- *  done; TW_IN_PROGRESS; or an error: what is in flight was canceled. *moved: set to 1 if anything started or
- *  ended. */
+/** Test the messages in flight, and start tasks that can start. Makes no progress on the transport. Returns
+ *  TW_OK if all tasks have ended, TW_IN_PROGRESS, or an error; then all messages in flight were canceled.
+ *  Sets *moved to 1 if a task started or ended. */
 tw_status_t tw_sched_step(tw_sched_t *sched, int *moved);
 /** Run one computation if one is ready, and set *moved to 1. */
 tw_status_t tw_sched_compute_one(tw_sched_t *sched, int *moved);
-/** What the schedule waits for, for a log line; returns buf. */
+/** Describe what the schedule waits for, for a log line. Returns buf. */
 const char *tw_sched_describe(const tw_sched_t *sched, char *buf, size_t buf_bytes);
-/** Destroy a schedule; what is in flight is canceled. Accepts NULL. */
+/** Destroy a schedule, and cancel its messages in flight. Accepts NULL. */
 void tw_sched_destroy(tw_sched_t *sched);
 
-/** For computations: the address of a span's memory. In a view it is its first element, and *contiguous says
- *  how many are contiguous from there (NULL: not needed); in a buffer all is contiguous, counted in bytes.
- *  Valid while a task that uses it runs; NULL when out of memory. */
+/** Returns the address of a span's memory; called by computations. *contiguous (may be NULL): how many
+ *  elements of a view are contiguous from there; in a buffer, all bytes of the span. The address is valid
+ *  while a task that uses it runs. Returns NULL if memory is out.
+ */
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
 TW_C_END

@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 
-#define CLASSES_PER_OCTAVE 4 /* size classes of an octave: at most a quarter of a buffer is wasted */
+#define CLASSES_PER_OCTAVE 4 /* size classes per power of two, so at most a quarter of a buffer is wasted */
 #define MIN_SHIFT 10
 #define N_CLASSES ((64 - MIN_SHIFT) * CLASSES_PER_OCTAVE)
 
-/* A free buffer, which itself holds the link to the next one. */
+/* A free buffer. The link to the next one is stored in the buffer. */
 typedef struct tw_scratch_free {
     struct tw_scratch_free *next;
 } tw_scratch_free_t;
@@ -14,8 +14,8 @@ typedef struct tw_scratch_free {
 struct tw_scratch {
     tw_scratch_free_t *free_list[N_CLASSES];
     size_t limit_bytes;
-    size_t kept_bytes; /* bytes in the free lists */
-    size_t held_bytes; /* bytes in the free lists, and bytes that are handed out */
+    size_t kept_bytes; /* bytes of the buffers in the free lists */
+    size_t held_bytes; /* bytes of the buffers in the free lists and of those that are handed out */
     size_t peak_bytes;
     size_t reserved_bytes;
     TAILQ_HEAD(, tw_scratch_user) users;
@@ -98,7 +98,7 @@ void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t b
 
 /* ---- buffers ------------------------------------------------------------------------------------------- */
 
-/** Free kept buffers, the largest first, until at most so many bytes are held. */
+/** Free kept buffers, the largest first, until at most `bytes` bytes are held. */
 static void shrink(tw_scratch_t *scratch, size_t bytes)
 {
     for (int class = N_CLASSES - 1; class >= 0; class --) {

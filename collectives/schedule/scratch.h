@@ -1,7 +1,7 @@
-/** Scratch memory of a communicator: buffers are handed out by size class and kept for the next operation.
+/** Scratch memory of a communicator. Buffers are handed out by size class, and kept for the next operation.
  *
- *  It has a limit. A user reserves memory first, and asks again later if there is no room; the oldest user
- *  gets what it cannot do without, so that one can always proceed. */
+ *  The memory has a limit. A user reserves memory before it takes buffers, and asks again later if there is
+ *  no room. The oldest user gets what it needs in any case, so that one can always proceed. */
 #pragma once
 
 #include <sys/queue.h>
@@ -12,35 +12,34 @@ TW_C_BEGIN
 
 typedef struct tw_scratch tw_scratch_t;
 
-/** A user that reserves memory, such as a schedule. It is in the caller's storage, zeroed at first. */
+/** A user that reserves memory, such as a schedule. In the caller's storage, zeroed at first. */
 typedef struct tw_scratch_user {
     TAILQ_ENTRY(tw_scratch_user) link;
     size_t reserved_bytes;
 } tw_scratch_user_t;
 
 tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out);
-/** Destroy it; all buffers must have been put back. Accepts NULL. */
+/** Destroy it. All buffers must have been put back. Accepts NULL. */
 void tw_scratch_destroy(tw_scratch_t *scratch);
 
-/** Join the users as the youngest; leave them, and with that all reservations. */
+/** Join the users as the youngest one. Leaving gives all reservations of the user back. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** Reserve memory. Returns 1: `bytes` more are reserved; 0: that would exceed the limit, which for all but
- *  the oldest user is half. is_needed: 1: the user cannot proceed without it; the oldest user then gets it
- *  even beyond the limit. */
+/** Reserve `bytes` bytes. Returns 0 if that would exceed the limit, which is half for all users but the
+ *  oldest. is_needed 1: the user cannot proceed without them; the oldest user then gets them anyway. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
-/** Bytes of memory that a buffer for `bytes` takes: those of its size class. */
+/** Returns the bytes of memory of a buffer for `bytes` bytes: those of its size class. */
 size_t tw_scratch_class_bytes(size_t bytes);
 
-/** Get at least `bytes` of uninitialised memory, aligned to 64 bytes; NULL when out of memory. */
+/** Get at least `bytes` bytes of uninitialised memory, aligned to 64 bytes. Returns NULL if memory is out. */
 void *tw_scratch_get(tw_scratch_t *scratch, size_t bytes);
-/** Give back what tw_scratch_get returned for the same `bytes`; accepts NULL. */
+/** Give back a buffer that tw_scratch_get returned for the same `bytes`. Accepts NULL. */
 void tw_scratch_put(tw_scratch_t *scratch, void *buffer, size_t bytes);
 /** Free the buffers that are kept for later. */
 void tw_scratch_trim(tw_scratch_t *scratch);
 
-/** Bytes handed out; bytes handed out or kept; the most that these ever were. */
+/** Bytes handed out; bytes handed out or kept; the most bytes that were ever handed out or kept. */
 size_t tw_scratch_used_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_held_bytes(const tw_scratch_t *scratch);
 size_t tw_scratch_peak_bytes(const tw_scratch_t *scratch);

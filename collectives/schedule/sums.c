@@ -5,7 +5,8 @@
 
 #include "quant/quant.h"
 
-#define SUM_ELEMS 2048 /* elements of a sum in fp32 on the stack: it stays in the first-level cache */
+/* elements of the fp32 sum on the stack; few, so that they stay in the first-level cache */
+#define SUM_ELEMS 2048
 
 /* ---- copy ---------------------------------------------------------------------------------------------- */
 
@@ -18,7 +19,7 @@ static size_t span_unit(const tw_span_t *span)
     return span->view ? span->view->elem_bytes : 1;
 }
 
-/** Move a span's start forward. */
+/** Move the start of a span forward by `bytes`. */
 static void span_skip(tw_span_t *span, size_t bytes)
 {
     span->first += bytes / span_unit(span);
@@ -47,7 +48,7 @@ static tw_status_t run_copy(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/** Emit a computation, and note that it uses the spans' buffers. */
+/** Emit a computation, and declare that it uses the buffers of the spans. */
 static tw_task_t emit(tw_sched_t *sched, tw_compute_fn_t fn, const void *arg, const tw_span_t *spans,
                       size_t n_spans, tw_span_t to)
 {
@@ -71,7 +72,7 @@ tw_task_t tw_work_copy(tw_sched_t *sched, tw_span_t from, tw_span_t to)
 
 /* ---- sum ----------------------------------------------------------------------------------------------- */
 
-/** Compute dst = round(factor * acc), finite values within `limit`. Overwrites acc [n]. */
+/** Compute dst = round(factor * acc), with finite values clipped to `limit`. Overwrites acc [n]. */
 static void sum_round(tw_type_t type, float *acc, size_t n, float factor, float limit, void *dst)
 {
     int is_limited = isfinite(limit);
@@ -90,7 +91,7 @@ typedef struct sum_args {
     tw_span_t inputs[];
 } sum_args_t;
 
-/** The address of a span's element, and how many of the next n are contiguous. */
+/** Returns the address of element `elem` of a span. *n: how many of the next *n elements are contiguous. */
 static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, size_t elem, size_t *n)
 {
     size_t contiguous, unit = span.view ? 1 : args->elem_bytes;
@@ -101,7 +102,7 @@ static char *elem_at(tw_sched_t *sched, const sum_args_t *args, tw_span_t span, 
     return at;
 }
 
-/** Set acc (is_first), or add to it, n elements of an input. */
+/** Store n elements of an input in acc (is_first), or add them to acc. */
 static tw_status_t sum_input(tw_sched_t *sched, const sum_args_t *args, size_t input, int is_first,
                              size_t elem, size_t n, float *acc)
 {
@@ -139,7 +140,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/** Compute acc = the sum of n elements. With a scale, the n_partial inputs that have it already come last. */
+/** Compute acc = the sum of n elements. With a scale, partial inputs come last: they are scaled. */
 static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
                                     float *acc)
 {
@@ -168,7 +169,7 @@ static tw_status_t run_sum(tw_sched_t *sched, const void *arg)
     return TW_OK;
 }
 
-/** Run the frequent case of two inputs in one pass, with the same bits. */
+/** Sum up two inputs in one pass. This frequent case gives the same bits as run_sum. */
 static tw_status_t run_sum_of_two(tw_sched_t *sched, const void *arg)
 {
     const sum_args_t *args = arg;
@@ -205,7 +206,7 @@ tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum)
     args->type = sum->type;
     args->n_inputs = sum->n_inputs;
     args->n_partial = sum->n_partial;
-    int at_once = sum->n_partial == 0; /* multiply only once, as the plain sums of quantized operations do */
+    int at_once = sum->n_partial == 0; /* multiply only once, like plain sums of quantized operations */
     args->scale = at_once ? 1.0f : sum->scale;
     args->elem_bytes = elem_bytes;
     args->n_elems = sum->to.n / (sum->to.view ? 1 : elem_bytes);

@@ -1,5 +1,5 @@
-/** A view: elements in the order in which an operation numbers them, scattered over memory in extents. The
- *  tensors of an operation, seen shard by shard, are one view; a message is a range of it. */
+/** A view: elements numbered in the order of an operation, which are scattered over memory in extents. All
+ *  tensors of an operation, shard by shard, are one view. A message is a range of a view. */
 #include "collectives/schedule/schedule.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ char *tw_view_contiguous(const tw_view_t *view, size_t first, size_t n)
     return contiguous == n ? at : NULL;
 }
 
-/** Copy between a range of the view and contiguous memory. */
+/** Copy a range of the view to contiguous memory (reads), or from it. */
 static void view_copy(const tw_view_t *view, size_t first, size_t n, char *packed, int reads)
 {
     for (size_t index = n > 0 ? find_extent(view, first) : 0; n > 0; index++) {
