@@ -107,7 +107,7 @@ typedef struct tw_coll_segment {
     /** The segment's codec; NULL: the operation's. Must be NULL if the operation has no codec. Copied. */
     const tw_quant_codec_t *codec;
     int unquantized; /**< 1: sent without loss, whatever the operation's codec (norms, biases) */
-    /** elements in the tensor's last dimension; 0: not known, which costs the lossless codec bits */
+    /** elements in the tensor's last dimension; 0: not known (the lossless codec then needs more bits) */
     size_t row_elems;
 } tw_coll_segment_t;
 
@@ -174,7 +174,7 @@ tw_status_t tw_coll_wait(tw_coll_request_t *request);
  *  thread may call this. */
 void tw_coll_timeout_set(tw_coll_t *coll, double timeout_sec);
 double tw_coll_timeout(const tw_coll_t *coll);
-/** Make all its operations patient (tw_coll_args_t), also those in flight. Any thread may call this. */
+/** Make all operations of `coll` patient (tw_coll_args_t), also those in flight. Any thread may call this. */
 void tw_coll_patient_set(tw_coll_t *coll);
 /** Post, then wait. */
 tw_status_t tw_coll_run(tw_coll_t *coll, const tw_coll_args_t *args);
@@ -219,11 +219,11 @@ void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
  *  synchronises with the device. */
 uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
 /** Bytes of workspace that the communicator holds now for chunks on their way, and the kind of memory that
- *  the workspace is in. On host memory the workspace is scratch memory, at most TW_COLL_SCRATCH. On GPU
- *  memory over a transport it may be pinned host memory. There its size is bounded, too, whatever the
- *  tensors' size: at most seven rounds are in flight, and a round is one chunk to each rank, at most 16 MB
- *  as it goes between nodes. A round is a few launches whatever its size, so it must be long enough to hide
- *  their cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
+ *  the workspace is in. On host memory the workspace is scratch memory, at most TW_COLL_SCRATCH. For GPU
+ *  memory over a transport it may be pinned host memory. For GPU memory its size is bounded, too, whatever
+ *  the tensors' size: at most seven rounds are in flight, and a round is one chunk to each rank, at most 16
+ *  MB as it goes between nodes. A round is a few launches whatever its size, so it must be long enough to
+ *  hide their cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
 size_t tw_coll_workspace_bytes(tw_coll_t *coll);
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
 /** Give the workspace back to the system, except what operations in flight use. Otherwise it is kept for the

@@ -1,7 +1,7 @@
 /** The inside of a communicator and its requests, and what differs between its kinds. Private to
  *  collectives.
  *
- *  The files here, in the order in which an operation meets them (a quantized all-gather, for example):
+ *  The files here, in the order in which an operation uses them (a quantized all-gather, for example):
  *  request.c      post, test, wait; makes progress on operations in flight
  *  host.c         the engine for host memory: reuses earlier choices, and emits a program for the chunks of
  *                 all shards (shards.c); the engines for GPU memory are in gpu/
@@ -73,8 +73,7 @@ struct tw_coll_request {
     tw_status_t status; /**< TW_IN_PROGRESS while running */
     uint64_t posted_ns;
     int is_detached; /**< nobody waits for the request: it is freed when it ends */
-    /** 1: the request is no operation; it tells the neighbours that this rank could not post one
-     */
+    /** 1: not an operation, but a message to the neighbours that this rank could not post one */
     int is_failed;
     int is_said; /**< 1: the warning that this patient operation is late was logged */
 

@@ -95,8 +95,8 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
     return tw_qop_emit(run->op, &work);
 }
 
-/** Convert a cell. A chunk for an owner is encoded only when the message of two chunks before to this owner
- *  has been sent: encoding further ahead would keep the processor busy while messages wait. */
+/** Convert a cell. Chunk c for an owner is encoded only when the message of chunk c - 2 to this owner has
+ *  been sent: encoding further ahead would keep the processor busy while messages wait. */
 static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);

@@ -7,7 +7,8 @@
 
 #define SLEEP_SEC 1.0 /* longest sleep between two progress checks */
 
-/** A call that another thread wants the progress thread to make. It is on that thread's stack. */
+/** A call that another thread wants the progress thread to make. The caller has it on its stack, and waits
+ *  for it. */
 typedef struct command {
     STAILQ_ENTRY(command) link;
     tw_progress_fn_t fn;

@@ -20,7 +20,7 @@ typedef enum tw_coll_wire {
     TW_COLL_WIRE_NCCL,
 } tw_coll_wire_t;
 
-/** Keeps a communicator from calling NCCL while the owner of NCCL's communicator ends that. Zeroed: open. */
+/** Keeps a communicator from calling NCCL once NCCL's communicator is about to end. Zeroed: open. */
 typedef struct tw_coll_gate {
     int state;
 } tw_coll_gate_t;

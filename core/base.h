@@ -55,7 +55,7 @@ const char *tw_status_string(tw_status_t status);
  *  EINVAL -> INVALID, ENOENT -> NOT_FOUND, everything else -> IO. */
 tw_status_t tw_status_from_errno(int error);
 
-/** Return from the calling function if the call's status is not TW_OK. For places with nothing to undo. */
+/** Return a call's status from the calling function unless it is TW_OK. For places with nothing to undo. */
 #define TW_TRY(call)                 \
     do {                             \
         tw_status_t tried_ = (call); \

@@ -180,13 +180,13 @@ const char *tw_format_bytes(size_t bytes, char *buf, size_t buf_bytes);
 #define TW_BUFFER_OWN_PAGES_FROM ((size_t)64 << 10)
 
 /** Returns `bytes` of uninitialised memory, NULL if memory is out; a valid pointer for 0 bytes. Aligned to
- *  64 bytes; to pages from TW_BUFFER_OWN_PAGES_FROM on; to 2 MiB, with huge pages advised, from 4 MiB on.
- *  Free it with tw_buffer_free, which accepts NULL. */
+ *  64 bytes; from TW_BUFFER_OWN_PAGES_FROM bytes on to pages; from 4 MiB on to 2 MiB, with huge pages
+ *  advised. Free with tw_buffer_free, which accepts NULL. */
 void *tw_buffer_alloc(size_t bytes);
 void *tw_buffer_alloc_zero(size_t bytes);
 void tw_buffer_free(void *buffer);
 
-/** Let an array that has room for *max items have room for at least `n`. items: the address of the array's
+/** Grow an array with room for *max items, if it has no room for `n`. items: the address of the array's
  *  pointer, which realloc may change; at first the pointer is NULL and *max 0. Returns 1, or 0 if memory is
  *  out; then nothing has changed. */
 int tw_grow(void *items, size_t *max, size_t n, size_t item_bytes);

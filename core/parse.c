@@ -20,8 +20,8 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/** Returns the length of digits[.digits][e[+-]digits] with at least one digit; 0 if the text does not begin
- *  so. strtod would also accept blanks, signs, hexadecimal, inf and nan. */
+/** Returns the length of digits[.digits][e[+-]digits] at the start of the text, with at least one digit;
+ *  else 0. strtod would also accept blanks, signs, hexadecimal, inf and nan. */
 static size_t number_length(const char *text)
 {
     const char *p = text;

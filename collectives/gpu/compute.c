@@ -226,9 +226,7 @@ static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
     return status;
 }
 
-/** Add a chunk's pieces. `from`: their place in the workspace, if they are read there. from_type: their
- *  plain type.
- */
+/** Add a chunk's pieces. `from`: source, if it is in the workspace. from_type: type of a plain source. */
 static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
                               tw_type_t from_type)
 {

@@ -17,8 +17,8 @@ typedef tw_status_t (*tw_gpu_kernels_fn_t)(const void *arg, tw_stream_t stream);
 typedef struct tw_gpu_device tw_gpu_device_t;
 struct tw_gpu_device {
     tw_mem_t mem; /**< memory of tensors and codecs */
-    /** the kind of memory that the workspace is for a transport if it is not pinned; it differs from `mem`
-     *  only in simulations */
+    /** kind of memory that a transport is told for a workspace that is not pinned; differs from `mem` only
+     *  in simulations */
     tw_mem_t wire;
     /** Get the index of the current GPU; make another GPU current. */
     tw_status_t (*current)(const tw_gpu_device_t *device, int *index);

@@ -6,7 +6,7 @@
 
 /* ---- workspace ----------------------------------------------------------------------------------------- */
 
-/** Allocate a larger block. It is at least half as large again as the last one, so that all outgrown blocks
+/** Allocate a larger block. It is at least 1.5 times as large as the last one, so that all outgrown blocks
  *  together are at most twice as large as the one in use. */
 static tw_status_t gpu_run_grow(const tw_gpu_t *gpu, tw_gpu_memory_t *memory, size_t bytes)
 {

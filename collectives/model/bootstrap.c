@@ -79,8 +79,8 @@ tw_status_t tw_bootstrap_wait(tw_bootstrap_t *boot, tw_bootstrap_message_t *mess
     return status;
 }
 
-/** Send `bytes` from each member to member 0, or from member 0 to each. On member 0, member i's are at i *
- *  stride. */
+/** Send `bytes` from each member to member 0, or from member 0 to each. On member 0, the bytes of member i
+ *  are at data + i * stride. */
 static tw_status_t run_star(tw_bootstrap_t *boot, tw_bootstrap_tag_t tag, int to_first, char *data,
                             size_t bytes, size_t stride)
 {

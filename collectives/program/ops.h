@@ -40,8 +40,7 @@ typedef struct tw_op {
     int from, to;      /**< cells; a SUM has `inputs` instead of `from` */
     int from_owner; /**< owner of the cell `from`; differs from `owner` only in a CONVERT of an all-to-all */
     int first_input, n_inputs;
-    /** SUM: the first n_partial inputs are received sums. If the first is an own contribution, all others
-     *  are */
+    /** SUM: number of inputs that are received sums: the first ones, or all but the first one */
     int n_partial;
     int is_last;    /**< SUM, 1: it adds up all contributions */
     int for_send;   /**< CONVERT, 1: it prepares an own contribution for sending */

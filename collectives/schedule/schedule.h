@@ -3,7 +3,7 @@
  *  scratch.c (memory), run.c (running the tasks).
  *
  *  An algorithm emits tasks in program order: sends, receives, and computations on the calling thread. A
- *  task starts when all tasks have ended that it was put after (tw_sched_after). Nothing else orders the
+ *  task starts when all tasks that it must follow (tw_sched_after) have ended. Nothing else orders the
  *  tasks, with two exceptions:
  *  - The k-th send to rank p matches the k-th receive from this rank that p emits. Messages between two
  *    ranks start in that order, a few at a time (the window). So an algorithm is correct if its program
@@ -224,8 +224,7 @@ void tw_sched_destroy(tw_sched_t *sched);
 
 /** Returns the address of a span's memory; called by computations. *contiguous (may be NULL): how many
  *  elements of a view are contiguous from there; in a buffer, all bytes of the span. The address is valid
- *  while a task that uses it runs. Returns NULL if memory is out.
- */
+ *  while a task that uses it runs. Returns NULL if memory is out. */
 char *tw_sched_at(tw_sched_t *sched, tw_span_t span, size_t *contiguous);
 
 TW_C_END
