@@ -34,14 +34,15 @@ static tw_status_t create_queues(tw_gpu_t *gpu)
     const tw_gpu_device_t *device = gpu->device;
     TW_TRY(device->event_create(device, &gpu->computed));
     TW_TRY(device->event_create(device, &gpu->arrived));
-    TW_TRY(device->event_create(device, &gpu->done));
+    TW_TRY(device->event_create(device, &gpu->done[0]));
+    TW_TRY(device->event_create(device, &gpu->done[1]));
     return device->stream_create(device, &gpu->wire_stream);
 }
 
 static void destroy_queues(tw_gpu_t *gpu)
 {
     const tw_gpu_device_t *device = gpu->device;
-    tw_gpu_event_t events[] = {gpu->computed, gpu->arrived, gpu->done};
+    tw_gpu_event_t events[] = {gpu->computed, gpu->arrived, gpu->done[0], gpu->done[1]};
 
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
         if (events[i]) {

@@ -68,9 +68,10 @@ typedef struct tw_gpu {
     tw_gpu_memory_t outcomes; /**< pinned memory in which kernels tell the host the results of packing */
     const void **sources;     /**< [n_sources], inputs of the sums in the launch that is being prepared */
     size_t n_sources;
-    tw_stream_t wire_stream;                /**< this member and all below: over NCCL only */
-    tw_gpu_event_t computed, arrived, done; /**< done: recorded after the last operation that was enqueued */
-    uint64_t capture; /**< id of the graph capture of the last operation; 0: it was not captured */
+    tw_stream_t wire_stream; /**< this member and all below: over NCCL only */
+    tw_gpu_event_t computed, arrived;
+    tw_gpu_event_t done[2]; /**< recorded after the last operation: [0] not captured, [1] captured */
+    uint64_t capture;       /**< id of the graph capture of the last captured operation; 0: there was none */
 } tw_gpu_t;
 
 /** An operation under way: tw_coll_request.run. */

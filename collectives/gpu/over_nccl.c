@@ -122,21 +122,22 @@ static tw_status_t over_nccl_start(tw_coll_request_t *request)
     const tw_gpu_run_t *run = request->run;
     tw_gpu_t *gpu = request->coll->gpu;
     const tw_gpu_device_t *device = gpu->device;
+    const int in_graph = run->capture != 0;
     tw_status_t status = TW_OK;
 
-    if (run->capture == gpu->capture) {
-        status = device->stream_wait(device, run->stream, gpu->done);
+    if (!in_graph || run->capture == gpu->capture) {
+        status = device->stream_wait(device, run->stream, gpu->done[in_graph]);
     }
     if (status == TW_OK) {
         status = enqueue_all(run);
     }
     if (status == TW_OK) {
-        status = device->event_record(device, gpu->done, run->stream);
+        status = device->event_record(device, gpu->done[in_graph], run->stream);
     }
-    if (status == TW_OK && run->capture == 0) {
+    if (status == TW_OK && !in_graph) {
         status = device->event_record(device, run->computed[0], run->stream);
     }
-    gpu->capture = run->capture;
+    gpu->capture = in_graph ? run->capture : gpu->capture;
     return status;
 }
 

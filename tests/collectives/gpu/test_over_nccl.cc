@@ -324,6 +324,38 @@ TEST_F(GpuStream, OneBehindTheOther)
     }
 }
 
+/* An operation does not pass the one before it because a third was captured between them. */
+TEST_F(GpuStream, OneBehindTheOtherAroundACapture)
+{
+    tw::World cpu(tw::nodes_of({2, 2}));
+    for (uint32_t seed = 1; seed < 20; seed++) {
+        tw::GpuWorld gpu(tw::nodes_of({2, 2}), seed);
+        tw::Case a, b, c;
+        a.sizes = {30000};
+        b.op = TW_COLL_REDUCE_SCATTER;
+        b.algo = "two_hop";
+        b.sizes = {20001, 17};
+        c.sizes = {10000};
+        tw::Case *cases[] = {&a, &b, &c}; /* once alone, so that the workspace no longer moves */
+        for (tw::Case *each : cases) {
+            (void)gpu.run(*each);
+        }
+        auto pa = gpu.post(a);
+        for (int r = 0; r < 4; r++) {
+            gpu.device(r).capture = 7;
+        }
+        auto pc = gpu.post(c);
+        for (int r = 0; r < 4; r++) {
+            gpu.device(r).capture = 0;
+        }
+        auto pb = gpu.post(b, 1, true);
+        EXPECT_TRUE(gpu.finish());
+        expect_same(a, gpu.results(a, std::move(pa)), run_case(cpu, a));
+        expect_same(b, gpu.results(b, std::move(pb)), run_case(cpu, b));
+        (void)gpu.results(c, std::move(pc));
+    }
+}
+
 /* FSDP2's order of things. A stream copies weights into place, the next one gathers them, the computation
  * copies them out and makes gradients, a fourth one reduces those: all of it is enqueued before anything
  * runs, for several units, and nobody asks for a request. Without `waits` the events between the streams are
