@@ -6,44 +6,47 @@
 
 TW_C_BEGIN
 
-/** One backend: a table of operations. Arguments have been checked: the codec and the type are valid, the
- *  pointers of every segment with elements are not NULL. Encoding counts the non-finite blocks that it
- *  meets. */
+/** One backend: a table of operations. quant.c has checked their arguments: the codec and the type are valid,
+ *  and the pointers of segments that have elements are not NULL. Encoding counts the non-finite blocks that
+ *  it meets. */
 typedef struct tw_quant_backend {
     tw_backend_t is;
-    /** Acquire what one context needs, into quant->impl; NULL: nothing. */
+    /** Allocate what one context needs, in quant->impl. NULL if contexts need nothing. */
     tw_status_t (*create)(tw_quant_t *quant);
     void (*destroy)(tw_quant_t *quant);
-    /** Returns how many non-finite blocks are not counted in quant->nonfinite_blocks; NULL: none ever. */
+    /** Returns the non-finite blocks that the backend has counted itself, beside those in
+     *  quant->nonfinite_blocks. NULL if it counts none itself. */
     uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
 
-    /** Encode src - base with delta, else src. */
+    /** Encode src - base if delta is 1, else src. */
     tw_status_t (*encode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int delta);
-    /** Decode; with apply the decoded values are added to those at dst, else stored. */
+    /** Decode. If apply is 1, the decoded values are added to the values at dst, else stored there. */
     tw_status_t (*decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                           size_t n_segments, int apply);
-    /** The memory of both contexts is this backend's; the second one's own backend may be another. */
+    /** The first context has the inputs' codec, the second one the output's. Both have the same kind of
+     *  memory, but the second may have another backend. */
     tw_status_t (*reduce_encode)(tw_quant_t *, tw_quant_t *, const tw_quant_args_t *,
                                  const tw_quant_reduce_segment_t *, size_t n_segments);
     tw_status_t (*reduce_decode)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_reduce_segment_t *,
                                  size_t n_segments);
     tw_status_t (*adamw_encode_delta)(tw_quant_t *, const tw_quant_args_t *, const tw_quant_adamw_t *,
                                       const tw_quant_adamw_segment_t *, size_t n_segments);
-    /** Bytes of workspace for a reduction of these segments. NULL: none needs any. */
+    /** Bytes of workspace for a reduction of these segments. NULL if no reduction needs one. */
     size_t (*reduce_workspace_bytes)(const tw_quant_reduce_segment_t *, size_t);
-    const struct tw_quant_host *host; /**< host/host.h's part of a backend, or NULL */
+    /** functions for one segment (host/host.h); NULL: not a host backend */
+    const struct tw_quant_host *host;
 } tw_quant_backend_t;
 
 struct tw_quant {
     tw_quant_codec_t codec;
     const tw_quant_backend_t *backend;
     uint64_t nonfinite_blocks; /**< atomic */
-    void *impl;                /**< the backend's own */
+    void *impl;                /**< what the backend's create allocated, or NULL */
 };
 
-/** AdamW in host memory: it updates some elements, lets the backend encode their change, then takes the next
- *  ones. */
+/** AdamW in host memory, for all host backends. It works in runs: it updates some elements, lets the backend
+ *  encode their change, and goes on to the next elements. */
 tw_status_t tw_quant_host_adamw_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args,
                                              const tw_quant_adamw_t *adamw,
                                              const tw_quant_adamw_segment_t *segments, size_t n_segments);

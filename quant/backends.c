@@ -1,4 +1,4 @@
-/* Finding a backend. */
+/* Finds a backend by name and kind of memory. */
 #include "quant/backends.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/** AdamW: its factors, and one element of it, shared by the CPU and the CUDA kernel. Compiles as C11, C++17
- *  and CUDA. Source: Loshchilov and Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101),
- *  algorithm 2, with the bias corrections folded into the step size and the second moment's root. */
+/** AdamW: the factors of a step and the update of one element. The CPU code and the CUDA kernel share them.
+ *  Compiles as C11, C++17 and CUDA. Source: Loshchilov and Hutter, "Decoupled weight decay regularization"
+ *  (arXiv 1711.05101), algorithm 2, with the bias corrections folded into the step size and the second
+ *  moment's root. */
 #pragma once
 
 #include "quant/arithmetic/float.h"
@@ -8,7 +9,7 @@
 
 #include <math.h>
 
-/** The factors of a step, computed in fp64 on the host, and rounded once. */
+/** Factors of step t. The host computes them in fp64 and rounds each of them to fp32 once. */
 typedef struct tw_adamw_factors {
     float keep;         /**< 1 - lr * weight_decay */
     float beta1, rest1; /**< rest1 = 1 - beta1 */
@@ -41,7 +42,7 @@ TW_HD static inline float tw_adamw_sqrt(float x)
 #endif
 }
 
-/** Turn any NaN into the one that all backends give. */
+/** Returns x, or if x is a NaN, the one NaN that all backends store. */
 TW_HD static inline float tw_adamw_result(float x)
 {
     return x == x ? x : tw_float_of_bits(TW_FLOAT_NAN_BITS);

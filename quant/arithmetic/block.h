@@ -1,6 +1,6 @@
-/** The arithmetic of one block: scale, rounding, rotation. The reference, the SIMD twins' scalar tails and
- *  the CUDA kernels share it, so their bytes are equal. Specification: the head of quant.h. Compiles as C11,
- *  C++17 and CUDA. */
+/** The arithmetic of one block: scale, rounding, rotation. The reference, the scalar tails of the SIMD code
+ *  and the CUDA kernels share it, so they write the same bytes. Specification: the top of block_codec.h.
+ *  Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/float.h"
@@ -8,38 +8,41 @@
 #include "quant/arithmetic/philox.h"
 #include "quant/quant.h"
 
-/** Bits of 2^122: a rotated block with a larger magnitude counts as overflown. */
+/** Bits of 2^122. A rotated block that has a larger magnitude counts as non-finite. */
 #define TW_BLOCK_LIMIT_ROTATED 0x7c800000u
-/** Bits of 2^-125: at least this, scales stay normal numbers, and so do their inverses except for 2 bits. */
+/** Bits of 2^-125, the smallest scale other than 0. Scales are thus normal numbers. So are their inverses,
+ *  except for the largest scales of 2 bits. */
 #define TW_BLOCK_SCALE_MIN 0x01000000u
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 
 /* ---- scale --------------------------------------------------------------------------------------------- */
 
 /* Magnitudes are compared as integers: abs_bits has the order of |x|, with NaN above infinity, so one maximum
- * finds both the amax and any non-finite element. */
+ * gives the largest magnitude (amax) and also shows whether any element is non-finite. */
 
-/** The largest code that an encoder writes, in steps of the scale; fp8's step is e4m3's smallest number. */
+/** The largest code that our encoders write, in steps of the scale. A step of fp8 is e4m3's smallest
+ *  number. */
 TW_HD static inline int tw_block_qmax(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_FP8 ? 448 * 512 : (1 << (TW_CODE_BITS(kind) - 1)) - 1;
 }
 
-/** The largest magnitude of a code that a foreign encoder may have written. */
+/** The largest magnitude that a code has room for, in steps of the scale. Another encoder may write it; ours
+ *  do not. */
 TW_HD static inline int tw_block_qmax_foreign(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_FP8 ? 480 * 512 : 1 << (TW_CODE_BITS(kind) - 1);
 }
 
-/** The magnitude that the largest value maps to, in steps of the scale: qmax; but 2 for 2 bits, where it
- *  clips to one step. */
+/** The magnitude that the block's largest value maps to, in steps of the scale. It is qmax, except for 2
+ *  bits: there it is 2, which rounding then clips to 1. */
 TW_HD static inline int tw_block_reach(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_INT2 ? 2 : tw_block_qmax(kind);
 }
 
-/** The largest distance of a value from its code, in steps of the scale: half a step; with 2 bits what clips;
- *  with fp8 half of the distance from 416 to 448. */
+/** The largest rounding error of a value, in steps of the scale. It is half a step. With 2 bits it is 1,
+ *  because 2 is clipped to 1. With fp8 it is half the distance between the two largest codes, 416 and 448. */
 TW_HD static inline double tw_block_error_steps(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_INT2 ? 1 : kind == TW_QUANT_FP8 ? 16 * 512 : 0.5;
@@ -51,8 +54,8 @@ TW_HD static inline int tw_block_amax_is_nonfinite(uint32_t amax_bits, int hadam
     return amax_bits > (hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS);
 }
 
-/** The scale, as it is stored and used, for a finite amax: 0, or in [2^-125, 2^126); with 2 bits up to
- *  2^127. */
+/** The scale for a finite amax, rounded to `type` as it is stored. It is 0 or in [2^-125, 2^126), with 2 bits
+ *  up to 2^127. */
 TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t type)
 {
     if (amax == 0.0f) {
@@ -68,7 +71,8 @@ TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t
     return tw_float_of_bits(bits);
 }
 
-/** The factor that quantizes; 0 for a zero scale, so that the codes become 0. */
+/** 1 / scale, the factor that turns values into steps. It is 0 for a zero scale, so that the codes become
+ *  0. */
 TW_HD static inline float tw_block_inverse(float scale)
 {
     return scale == 0.0f ? 0.0f : tw_float_div(1.0f, scale);
@@ -79,8 +83,8 @@ TW_HD static inline int tw_block_scale_is_nonfinite(float scale)
     return tw_float_abs_bits(scale) >= TW_FLOAT_INF_BITS;
 }
 
-/** Whether a code times this scale, rotated back if there is a rotation, can exceed the type's range. Then
- *  the block takes the path that clamps and saturates. */
+/** Whether some code times this scale can exceed the type's range, after the rotation (if any) is undone. If
+ *  so, the decoder takes the path that clamps and saturates. */
 TW_HD static inline int tw_block_may_overflow(float scale, tw_quant_kind_t kind, int hadamard, tw_type_t type)
 {
     float reach =
@@ -95,19 +99,21 @@ TW_HD static inline int tw_block_clamp_code(int q, int qmax)
     return q > qmax ? qmax : q < -qmax ? -qmax : q;
 }
 
-/** v = y * inverse, |v| < 2^21: adding 1.5 * 2^23 rounds to an integer, to nearest even. */
+/** Round v = y * inverse to the nearest integer, ties to even. Adding 1.5 * 2^23 does that if |v| < 2^21. */
 TW_HD static inline int tw_block_round_nearest(float v, int qmax)
 {
     float rounded = tw_float_sub(tw_float_add(v, 12582912.0f), 12582912.0f);
     return tw_block_clamp_code((int)rounded, qmax);
 }
 
-/** Bits of 8: from here on an e4m3 has an exponent, which is 1 at 8. */
+/** Bits of 8.0f. In steps of its smallest number, an e4m3 below 8 is denormal; at 8 its exponent field is
+ *  1. */
 #define TW_BLOCK_FP8_NORMAL 0x41000000u
-/** Subtracting this makes an e4m3 of the upper 12 bits of such an fp32. */
+/** The upper 12 bits of an fp32 from 8 on, minus this, are the e4m3. */
 #define TW_BLOCK_FP8_BIAS 1032
 
-/** The e4m3 of |v|, saturated; v is in steps of the smallest e4m3. Negative ones are 128 less. */
+/** The e4m3 code of v, saturated; v is in steps of the smallest e4m3. For v >= 0 the code is 0 to 0x7e. For v
+ *  < 0 it is the code of -v, less 128: as a byte, the sign bit is set. */
 TW_HD static inline int tw_block_fp8_nearest(float v)
 {
     uint32_t bits = tw_float_abs_bits(v), up = bits + 0x7ffffu + (bits >> 20 & 1u);
@@ -123,7 +129,7 @@ TW_HD static inline int tw_block_code_nearest(tw_quant_kind_t kind, float v)
     return kind == TW_QUANT_FP8 ? tw_block_fp8_nearest(v) : tw_block_round_nearest(v, tw_block_qmax(kind));
 }
 
-/** The uniform number in [0, 1) of a random word. */
+/** Turns a random word into a uniform number in [0, 1). */
 TW_HD static inline float tw_block_uniform(uint32_t word)
 {
     return tw_float_mul((float)(word >> 8), 0x1p-24f);
@@ -138,7 +144,7 @@ TW_HD static inline int tw_block_round_stochastic(float v, float uniform, int qm
     return tw_block_clamp_code(whole + (uniform < tw_float_sub(v, (float)whole) ? 1 : 0), qmax);
 }
 
-/** The value of an e4m3, in steps of its smallest number. */
+/** The value of an e4m3 code (negative if its sign bit is set), in steps of the smallest e4m3. */
 TW_HD static inline float tw_block_fp8_value(int code)
 {
     uint32_t magnitude = (uint32_t)code & 0x7fu;
@@ -152,8 +158,8 @@ TW_HD static inline float tw_block_code_value(tw_quant_kind_t kind, int code)
     return kind == TW_QUANT_FP8 ? tw_block_fp8_value(code) : (float)code;
 }
 
-/** The decoded value of q steps, still rotated. It is clamped, because a rounded-up scale may carry the
- *  largest fp32 beyond the range. */
+/** The decoded value of q steps, before the rotation is undone. It is clamped to finite fp32: since scales
+ *  are rounded up, the largest fp32 could overflow. */
 TW_HD static inline float tw_block_dequantize(float q, float scale)
 {
     float z = tw_float_mul(q, scale);
@@ -163,7 +169,7 @@ TW_HD static inline float tw_block_dequantize(float q, float scale)
     return z;
 }
 
-/** Code i of a block, decoded with the block's scale; still rotated. */
+/** Decodes code i of a block with the block's scale. The rotation is not undone. */
 TW_HD static inline float tw_block_decode_code(const uint8_t *codes, tw_quant_kind_t kind, size_t i,
                                                float scale)
 {

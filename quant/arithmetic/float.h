@@ -1,11 +1,11 @@
-/** Floats as bits, fp32 arithmetic that is never contracted, and bf16 / fp16 conversions by integer
- *  operations: the same bits from the host's compiler, from SIMD code and from nvcc. Compiles as C11, C++17
- *  and CUDA.
+/** Floats as bits, fp32 arithmetic without fused multiply-add, and conversions of bf16 and fp16 with integer
+ *  operations. The host's compiler, SIMD code and nvcc all give the same bits. Compiles as C11, C++17 and
+ *  CUDA.
  *
- *  In this folder a name begins with its file's: tw_float_, tw_layout_, tw_philox_, tw_block_, tw_adamw_;
- *  read them in that order. Every function is pure and, but for AdamW's factors, free of libm. nvcc can not
- *  contract tw_float_mul and its sisters; host compilers are told not to with -ffp-contract=off. Requires the
- *  default floating-point environment: round to nearest, denormals kept. */
+ *  In this folder a function's name begins with its file's name. Read the files in this order: float.h,
+ *  layout.h, philox.h, block.h, adamw.h. Every function is pure and, but for AdamW's factors, free of libm.
+ *  nvcc cannot fuse tw_float_mul, _add and _sub, which are intrinsics; -ffp-contract=off stops host
+ *  compilers. Requires the default floating-point environment: round to nearest, denormals kept. */
 #pragma once
 
 #include "core/core.h"
@@ -20,7 +20,7 @@
 
 /* ---- bits of a float and arithmetic without contraction ------------------------------------------------ */
 
-#define TW_FLOAT_INF_BITS 0x7f800000u     /**< +Inf; above it NaN */
+#define TW_FLOAT_INF_BITS 0x7f800000u     /**< +Inf; larger bits are NaN */
 #define TW_FLOAT_MAX_BITS 0x7f7fffffu     /**< largest finite fp32 */
 #define TW_FLOAT_NAN_BITS 0x7fc00000u     /**< the quiet NaN that is stored and decoded */
 #define TW_FLOAT_NEW_NAN_BITS 0xffc00000u /**< what x86 makes of Inf - Inf */
@@ -53,7 +53,8 @@ TW_HD static inline float tw_float_add(float a, float b)
 #endif
 }
 
-/** a + b with x86's NaN, where a GPU would give the same NaN for all: a's, else b's, else a new one. */
+/** a + b with the NaN that x86 gives: a's if a is NaN, else b's, else a new one. A GPU's own addition gives
+ *  one NaN for all cases. */
 TW_HD static inline float tw_float_add_nan(float a, float b)
 {
     float sum = tw_float_add(a, b);
@@ -95,7 +96,8 @@ TW_HD static inline float tw_float_div(float a, float b)
 
 /* ---- types --------------------------------------------------------------------------------------------- */
 
-/* NaN keeps its sign and the leading bits of its payload and becomes quiet, as x86's F16C does. */
+/* A NaN keeps its sign and the leading bits of its payload, and becomes quiet, as in x86's F16C
+ * conversions. */
 
 TW_HD static inline float tw_float_from_bf16(uint16_t h)
 {
@@ -114,7 +116,7 @@ TW_HD static inline uint16_t tw_float_to_bf16(float x)
 TW_HD static inline float tw_float_from_fp16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
-    if (exponent == 0) { /* it is zero or denormal: mantissa * 2^-24, exact */
+    if (exponent == 0) { /* zero or denormal: the value is mantissa * 2^-24, exactly */
         float x = tw_float_mul((float)mantissa, 0x1p-24f);
         return tw_float_of_bits(tw_float_bits(x) | sign);
     }
@@ -133,11 +135,11 @@ TW_HD static inline uint16_t tw_float_to_fp16(float x)
     if (a >= 0x477ff000u) { /* 65520 and above round to infinity */
         return (uint16_t)(sign | 0x7c00u);
     }
-    if (a >= 0x38800000u) { /* it is normal from 2^-14 on */
+    if (a >= 0x38800000u) { /* from 2^-14 on fp16 is normal */
         a -= 112u << 23;
         return (uint16_t)(sign | ((a + 0xfffu + ((a >> 13) & 1u)) >> 13));
     }
-    if (a < 0x33000000u) { /* it is below 2^-25, half of the smallest denormal */
+    if (a < 0x33000000u) { /* below 2^-25, half of the smallest denormal, it rounds to 0 */
         return (uint16_t)sign;
     }
     uint32_t mantissa = (a & 0x7fffffu) | 0x800000u, shift = 126u - (a >> 23); /* the shift is 14 to 24 */
@@ -146,7 +148,7 @@ TW_HD static inline uint16_t tw_float_to_fp16(float x)
     return (uint16_t)(sign | kept);
 }
 
-/** Round a result into its type: a finite value saturates, infinities and NaN stay what they are. */
+/** Round to bf16. A finite value beyond its range becomes its largest number; infinities and NaN stay. */
 TW_HD static inline uint16_t tw_float_to_bf16_saturate(float x)
 {
     uint16_t h = tw_float_to_bf16(x);
@@ -159,7 +161,7 @@ TW_HD static inline uint16_t tw_float_to_fp16_saturate(float x)
     return (h & 0x7fffu) == 0x7c00u && tw_float_abs_bits(x) < TW_FLOAT_INF_BITS ? (uint16_t)(h - 1u) : h;
 }
 
-/** Element i of a plain array. The type is one of the three; others are refused before they get here. */
+/** Element i of an array, as fp32. The type must be fp32, bf16 or fp16: callers have refused all others. */
 TW_HD static inline float tw_float_load(tw_type_t type, const void *src, size_t i)
 {
     if (type == TW_TYPE_FP32) {

@@ -37,13 +37,13 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
  * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles
  * bytes. */
 
-/** Bits of a code: a constant for a constant kind. */
+/** Bits of a code. It is a constant expression if kind is one. */
 #define TW_CODE_BITS(kind) ((kind) == TW_QUANT_INT4 ? 4 : (kind) == TW_QUANT_INT2 ? 2 : 8)
-/** The kinds that have codes, and of them those that sum. */
+/** The kinds that have codes, and the kinds whose encoded segments can be summed. */
 #define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2, TW_QUANT_FP8
 #define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_FP8
-/** Call FUNCTION(kind, ...) with a constant kind: if FUNCTION is always inlined, it is compiled once for each
- *  kind. */
+/** Call FUNCTION(kind, ...) with kind as a constant. If FUNCTION is always inlined, it is compiled once for
+ *  each kind, without branches on it. _SUMS leaves out the kinds that cannot be summed. */
 #define TW_CODE_FOR(kind, FUNCTION, ...)                            \
     ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__) \
                              : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))
@@ -58,7 +58,7 @@ TW_HD static inline size_t tw_layout_code_bytes(int bits, size_t n)
     return n / 8 * (size_t)bits + (n % 8 * (size_t)bits + 7) / 8;
 }
 
-/** Store code i. Its byte must have zeros there. */
+/** Store code i. Its bits must be zero before the call. */
 TW_HD static inline void tw_layout_code_put(uint8_t *codes, int bits, size_t i, int q)
 {
     size_t per_byte = 8 / (size_t)bits;

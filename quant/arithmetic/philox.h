@@ -1,5 +1,6 @@
-/** Philox4x32-10, the counter-based generator of stochastic rounding: any rank can reproduce any other's
- *  numbers. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC11). */
+/** Philox4x32-10, the counter-based generator of stochastic rounding: any rank can compute the random numbers
+ *  of any other rank. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+ *  (SC11). */
 #pragma once
 
 #include "quant/arithmetic/float.h"
