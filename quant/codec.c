@@ -1,4 +1,4 @@
-/* Codecs as data: the table; check, compare, parse, format; sizes, error bound. */
+/* The table of codecs; checks, compares, parses and formats codecs; sizes and error bounds. */
 #include "quant/arithmetic/block.h"
 #include "quant/message_ops.h"
 
@@ -10,11 +10,11 @@
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 #define TYPES_OF_FLOATS (1u << TW_TYPE_FP32 | 1u << TW_TYPE_BF16 | 1u << TW_TYPE_FP16)
-#define STEP_MOST 8 /* largest step either way, in quarters of an octave */
+#define STEP_MOST 8 /* the step is 2^-2 to 2^2: at most 8 quarters of an octave either way */
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-/* 2 bits and the delta cannot be summed: they are for changes of weights, whose errors the next change
- * corrects. */
+/* int2 and delta cannot be summed. They are for changes of weights: the next change corrects int2's
+ * errors. */
 static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
     [TW_QUANT_INT8] = {.name = "int8",
@@ -106,7 +106,8 @@ static tw_status_t check_block(int block)
     return TW_OK;
 }
 
-/** Check a field that has one of two values, the second one only if the row `has` it. */
+/** Check a field that may be 0, or 1 if the row has the option `has`. zero and one are these values' names in
+ *  the log. */
 static tw_status_t check_choice(const tw_quant_row_t *row, const char *field, int value, const char *zero,
                                 const char *one, unsigned has)
 {
@@ -165,7 +166,8 @@ static int parse_scale(const char *text, tw_quant_scale_t *scale)
     return strcmp(text, scale_names[*scale]) == 0;
 }
 
-/** Parse a step: a float with two bits of mantissa, 1, 1.25, 1.5 or 1.75 times a power of two. */
+/** Parse a step, which must be 1, 1.25, 1.5 or 1.75 times a power of two, into quarters of an octave. Returns
+ *  whether it is valid. */
 static int parse_step(const char *text, int *step)
 {
     char *end;
@@ -201,7 +203,7 @@ static int parse_option(const char *option, tw_quant_codec_t *codec)
     return 1;
 }
 
-/** Parse the options, each of which follows a ':' or ','. */
+/** Parse the options in `text` from `at` on, which is at the ':' before the first one. ',' separates them. */
 static tw_status_t parse_options(const char *text, const char *at, tw_quant_codec_t *codec)
 {
     char option[32];
@@ -218,7 +220,8 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
     return tw_quant_codec_check(codec);
 }
 
-/** Whether a text may name a row: any row, or one whose messages are self-contained. */
+/** Whether `text` (length characters) is the name of this row. With any 0 only rows whose messages are
+ *  self-contained count. */
 static int is_named(const tw_quant_row_t *row, const char *text, size_t length, int any)
 {
     int stands_alone = row->form == TW_QUANT_BLOCKS || row->form == TW_QUANT_MESSAGE;
@@ -295,9 +298,9 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/** fp32 adds to the code's own error: v = y * (1 / scale) is off by two roundings, 2^-23 of at most qmax
- *  steps, a scale that was not rounded up clips by 2^-24 of them, q * scale is rounded once more. 2^-21
- *  covers the sum. */
+/** To the code's own rounding error fp32 adds: two roundings in v = y * (1 / scale), 2^-23 of at most qmax
+ *  steps; clipping by 2^-24 of qmax steps, if the scale was not rounded up; one rounding of q * scale. 2^-21
+ *  covers their sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)
 {
     float scale = tw_block_scale((float)amax, tw_block_reach(codec->kind), codec->scale);
@@ -318,8 +321,8 @@ size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
     }
 }
 
-/** Bits that a step saves, by entropies of a Gaussian under dither. Beyond two steps an element is mostly
- *  0. */
+/** Bits an element that this step saves, compared with step 1. They are differences of entropies of a
+ *  Gaussian that is quantized with dither. Quarters of an octave are interpolated. */
 static double saved_by_step(int step)
 {
     const double bits[] = {4.1, 3.1, 2.15, 1.4, 0.85}; /* for steps 1/4, 1/2, 1, 2, 4 */
