@@ -20,15 +20,15 @@
  *    scale = max(amax / reach, 2^-125), where reach is qmax, but 2 for 2 bits (below). A bf16 scale is
  *    rounded UP to bf16, so that nothing clips. If amax == 0, scale and codes are 0.
  *    inv = 1 / scale;  v = y * inv;  q = clamp(round(v), -qmax, qmax)
- *    round is nearest-even, or stochastic: floor(v) + (u < v - floor(v) ? 1 : 0). Here u = (w >> 8) * 2^-24,
- *    and w is word (e & 3) of Philox4x32-10 with key (seed lo, seed hi) and counter (e>>2 lo, e>>2 hi,
- *    tensor, step), where e is the element's index in its tensor.
+ *    round is nearest-even, or stochastic: floor(v) + (u < v - floor(v) ? 1 : 0). Here u = (w >> 8) * 2^-24;
+ *    w is word (e & 3) of Philox4x32-10 with key (seed lo, seed hi) and counter (e>>2 lo, e>>2 hi, tensor,
+ *    step), where e is the element's index in its tensor.
  *    decoded: z = q * scale, clamped to the finite fp32 range, rotated back, rounded to nearest even into the
  *    destination type. Finite values beyond the type's range saturate: as scales are rounded up, fp16's 65504
- *    may decode to more. A block that contains NaN or Inf gets a NaN scale (0x7fc0 or 0x7fc00000) and codes 0,
- *    and is counted. So does a block with Hadamard if amax exceeds 2^122, because undoing the rotation could
- *    overflow. If a scale is not finite, all its elements decode to the type's quiet NaN (0x7fc00000, 0x7fc0
- *    or 0x7e00).
+ *    may decode to more. A block is non-finite if it contains NaN or Inf, or with Hadamard if amax exceeds
+ *    2^122 (undoing the rotation could overflow). It gets a NaN scale (0x7fc0 or 0x7fc00000) and codes 0, and
+ *    is counted. If a scale is not finite, all its elements decode to the type's quiet NaN (0x7fc00000,
+ *    0x7fc0 or 0x7e00).
  *  Hadamard: every whole group of 32 consecutive elements of a block is multiplied by the 32x32 Hadamard
  *  matrix (Sylvester order, butterfly strides 1, 2, 4, 8, 16: (a, b) -> (a + b, a - b)) and then by 2^-2.5
  *  rounded to fp32; a shorter last group is left as it is. Applying it twice gives the input back.

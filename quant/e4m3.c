@@ -1,4 +1,4 @@
-/* Codes of e4m3: a sign, 4 bits of exponent, 3 of mantissa; 0x7f is NaN. */
+/* Converts weights to and from e4m3: a sign, 4 bits of exponent, 3 of mantissa; 0x7f is NaN. */
 #include "quant/e4m3.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ int tw_quant_e4m3_exponent(float amax)
     return isinf(amax) || exponent > TW_QUANT_E4M3_MOST ? TW_QUANT_E4M3_MOST : exponent;
 }
 
-/** The code of x. inverse: how many of e4m3's smallest numbers x = 1 is. Zeros keep their sign. */
+/** The code of x. `inverse` is 1 / (the value of e4m3's smallest number, scaled). Zeros keep their sign. */
 static uint8_t code_of(float x, float inverse)
 {
     uint32_t bits = tw_float_bits(x), magnitude = tw_float_abs_bits(x);

@@ -1,4 +1,4 @@
-/** The loss of a lossy codec on a tensor, measured on a sample of its numbers. */
+/** Measures the error of a lossy codec on a sample of a tensor's values. */
 #ifndef TW_QUANT_LOSS_H
 #define TW_QUANT_LOSS_H
 
@@ -7,14 +7,14 @@
 
 TW_C_BEGIN
 
-/** Zeroed: no numbers yet. */
+/** Sums over sampled values. Zeroed: no values yet. */
 typedef struct tw_quant_loss {
-    double squares, errors; /**< sums of squares: of the values; of their errors */
+    double squares, errors; /**< sums of the squared values and of the squared errors */
     uint64_t n_values;      /**< values that are not 0 */
-    uint64_t n_vanished;    /**< those of them that become 0 */
+    uint64_t n_vanished;    /**< values that are not 0 but decode to 0 */
 } tw_quant_loss_t;
 
-/** Add another tensor's loss, or another rank's. */
+/** Add the sums of another tensor or of another rank. */
 static inline void tw_quant_loss_merge(tw_quant_loss_t *sum, const tw_quant_loss_t *more)
 {
     sum->squares += more->squares;
@@ -26,23 +26,25 @@ static inline void tw_quant_loss_merge(tw_quant_loss_t *sum, const tw_quant_loss
 /** A codec of blocks or of messages that encodes and decodes samples in host memory. */
 typedef struct tw_quant_sampler tw_quant_sampler_t;
 
-/** Make a sampler. TW_ERR_INVALID: the codec has another form, or is wrong; TW_ERR_NO_MEMORY; logged. */
+/** Make a sampler. Errors, logged: TW_ERR_INVALID if the codec is invalid or is neither of blocks nor of
+ *  messages; TW_ERR_NO_MEMORY. */
 tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_sampler_t **out);
 void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 
-/** Encode and decode about most_elems of a segment (src, n_elems and row_elems of it), the beginning of a
- *  tensor or of its part, and add their loss. For blocks it takes runs at even distances, at least one, which
- *  has tw_quant_loss_run_elems; blocks with NaN or Inf do not count. For messages it takes the first
- *  elements, at least TW_QUANT_BLOCK_MAX, as a message of their own, which does not count if it has NaN or
- *  Inf. Random numbers depend on the place alone. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
+/** Encode and decode a sample of about most_elems of a segment, and add its errors to `loss`. The segment
+ *  begins at the beginning of a tensor or of a rank's part; only its src, n_elems and row_elems are used. A
+ *  codec of blocks samples runs of tw_quant_loss_run_elems at even distances, at least one; blocks with NaN
+ *  or Inf do not count. A codec of messages encodes the first elements, at least TW_QUANT_BLOCK_MAX, as one
+ *  message, which does not count if it has NaN or Inf. Seeds are fixed, so the result is reproducible.
+ *  TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
                               const tw_quant_message_segment_t *segment, size_t most_elems,
                               tw_quant_loss_t *loss);
-/** Elements of a run: whole blocks, 4096 at most. */
+/** Elements of a run: as many whole blocks as fit into 4096 elements. */
 size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec);
-/** The 2-norm of the errors divided by that of the values; 0 without values. */
+/** The 2-norm of the errors divided by the 2-norm of the values; 0 if there are no values. */
 double tw_quant_loss_error(const tw_quant_loss_t *loss);
-/** The share of values that became 0; 0 without values. */
+/** The share of non-zero values that decode to 0; 0 if there are no values. */
 double tw_quant_loss_vanished(const tw_quant_loss_t *loss);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* Calls codecs of messages through their rows: each call goes to the row's own function. */
+/* Codecs of messages: each call goes to the function in the codec's row of the table. */
 #include "quant/message_ops.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ struct tw_quant_messages {
     void *coder;
 };
 
-/** The functions of a codec; NULL: it is not one of messages. */
+/** The functions of a codec, or NULL if its form is not TW_QUANT_MESSAGE. */
 static const tw_quant_message_ops_t *ops_of(const tw_quant_codec_t *codec)
 {
     return tw_quant_form(codec) == TW_QUANT_MESSAGE ? tw_quant_row_get(codec->kind)->messages : NULL;

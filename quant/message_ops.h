@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** A codec's functions; `coder` is what its `create` has made. */
+/** The functions of one codec. `create` returns the codec's own object, `coder`, which the others take. */
 typedef struct tw_quant_message_ops {
     const tw_backends_t *backends;
     size_t (*bound_bytes)(tw_type_t type, size_t n_elems);

@@ -1,4 +1,4 @@
-/* Contexts and dispatch: checks the arguments, then hands them to a backend. */
+/* Block codecs: creates contexts, checks the arguments of calls, and hands them to a backend. */
 #include "quant/backend.h"
 
 #include <stdlib.h>
@@ -224,7 +224,7 @@ tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args
     return quant_decode("decode_apply", quant, args, segments, n_segments, 1);
 }
 
-/** Adding to fp32 is applying to fp32: there is no range to saturate at. */
+/** Adding to fp32 is tw_quant_decode_apply with the type fp32. */
 tw_status_t tw_quant_decode_add(tw_quant_t *quant, const tw_quant_args_t *args,
                                 const tw_quant_segment_t *segments, size_t n_segments)
 {
