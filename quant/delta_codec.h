@@ -57,9 +57,9 @@ tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_
  *  outside it is read. Errors, all logged: TW_ERR_INVALID as in tw_quant_delta_encode; TW_ERR_TRUNCATED if
  *  the message is longer than src_bytes; TW_ERR_MISMATCH if its number of elements differs, or only one end
  *  has states; TW_ERR_FORMAT for anything else that an encoder does not write. Blocks have checksums of their
- *  new values. So TW_ERR_FORMAT also shows that old values or states differ from the encoder's, except in
- *  messages that hold the new values themselves. After TW_ERR_FORMAT dst and the states may be wrong: the
- *  caller must send all values anew. */
+ *  new values. So TW_ERR_FORMAT also shows that old values or states differ from the encoder's, except where
+ *  a message or a block holds the new values themselves. After TW_ERR_FORMAT dst and the states may be wrong:
+ *  the caller must send all values anew. */
 tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                   size_t n_segments, const void *src, size_t src_bytes);
 

@@ -17,7 +17,7 @@ extern "C" tw_status_t tw_quant_cuda_status(int error, const char *what)
     switch (error) {
     case cudaErrorMemoryAllocation:
         return TW_ERR_NO_MEMORY;
-    case cudaErrorNoDevice: /* there is no device, or none for which these kernels were compiled */
+    case cudaErrorNoDevice: /* for these four: no device, or kernels not compiled for it */
     case cudaErrorInsufficientDriver:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorNotSupported:
@@ -56,8 +56,8 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** Load the kernels that a context with this codec may launch: as the only codec, and as the input's or the
- *  output's in a reduction. */
+/** Load all kernels that a context with this codec may launch, also those in which it is the input's or the
+ *  output's codec of a reduction. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
     static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_ENCODE_DELTA, TW_CUDA_ADAMW,
@@ -142,7 +142,8 @@ void destroy(tw_quant_t *quant)
     free(device);
 }
 
-/** Count the non-finite blocks; all ones if the device cannot tell any more, rather than a wrong zero. */
+/** Read the count of non-finite blocks from the device. If the device has failed, return UINT64_MAX rather
+ *  than a wrong 0. */
 uint64_t nonfinite_blocks(const tw_quant_t *quant)
 {
     const tw_cuda_device_t *device = (const tw_cuda_device_t *)quant->impl;

@@ -1,4 +1,4 @@
-/* The lossless delta on streams: what a call needs, where that is in the workspace, and the launches. */
+/* The lossless delta on streams: lays out a call's workspace and launches its kernels. */
 #include "quant/cuda/delta_job.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 struct tw_quant_delta_stream {
     tw_entropy_cuda_device_t device;
     int on_device;
-    tw_quant_delta_t *host; /* a codec of the host, for host memory; NULL on a device */
+    tw_quant_delta_t *host; /* the host's codec, if memory is the host's; NULL on a device */
     tw_entropy_staging_t staging;
 };
 
@@ -69,7 +69,7 @@ static tw_delta_cuda_job_t plan(size_t n_elems, size_t n_segments, int second)
     };
 }
 
-/** Lay the workspace out. What must be zeroed, state and sums, is in one place. */
+/** Lay the workspace out and return its bytes. The state and the sums, which must be zeroed, are adjacent. */
 static size_t delta_stream_place(tw_delta_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
@@ -118,7 +118,8 @@ size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/** Send the segments' addresses to the device; the job learns how many have elements. */
+/** Copy the segments' addresses to the device. Sets job->n_segments to the number of segments with
+ *  elements. */
 static tw_status_t fill_segments(tw_quant_delta_stream_t *codec, tw_delta_cuda_job_t *job,
                                  const tw_quant_delta_segment_t *segments, size_t n_segments, int encoding,
                                  tw_stream_t stream)
@@ -209,7 +210,7 @@ static tw_status_t decode_on_host(tw_quant_delta_stream_t *codec, const tw_quant
     size_t bytes = message.src_bytes;
     if (message.at_most && bytes > sizeof(header)) {
         memcpy(&header, message.src, sizeof(header));
-        /* The decoder finds out if the message is too long or too short. */
+        /* tw_quant_delta_decode returns an error if this length does not fit the message. */
         bytes = header.bytes < bytes ? header.bytes : bytes;
         bytes = bytes > sizeof(header) ? bytes : sizeof(header);
     }

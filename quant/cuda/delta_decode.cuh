@@ -1,18 +1,16 @@
-/** The kernels that decode the lossless delta, in the order of their launches; bytes as in delta_encode.cuh.
+/** The kernels that decode the lossless delta, in the order of their launches. Columns: kernel, bytes of memory
+ *  read and written an element (as in delta_encode.cuh), what it does, threads:
  *
- *    read    -          the header, tables of 18 KB, where blocks are: bytes nobody vouches for   one thread
- *                       block
- *    check   2          the checksum of a plain message                                           parts
- *    decode  3 + 0.3 + 3: values and states of a coded message                                    a warp a
- *            block of 65,536
- *    apply   5 + 3      of a plain one                                                            a thread an
- *                       element
- *    close   -          the outcome                                                               one thread
- *                       block
- *  Together 6.3 where a message is coded, which is also what there is to read and write: at 4.8 TB/s 1.3 us
- *  for a million elements. A step of the coder, 32 elements, is 160 instructions of PTX, of which 50 wait for
- *  the step before (two look-ups in shared memory, a ballot, a word that was prefetched): a warp needs 2,048
- *  of them, and 12 warps fit on a multiprocessor beside their tables. */
+ *    read    -           reads the header, tables of 18 KB and places of blocks, which   one thread block
+ *                        it does not trust
+ *    check   2           computes the checksum of a plain message                        parts of it
+ *    decode  3 + 0.3 + 3 makes values and states of a coded message                      a warp a block of 65,536
+ *    apply   5 + 3       makes values and states of a plain message                      a thread an element
+ *    close   -           writes the outcome                                              one thread block
+ *  A coded message takes 6.3 bytes an element in all, the least possible: at 4.8 TB/s 1.3 us for a million
+ *  elements. A step of the coder, 32 elements, is 160 PTX instructions. 50 of these wait for the previous
+ *  step: two look-ups in shared memory, a ballot, a prefetched word. A warp makes 2,048 steps for a block;
+ *  beside their tables, 12 warps fit on a multiprocessor. */
 #pragma once
 
 #include "quant/cuda/delta_encode.cuh"
@@ -24,7 +22,7 @@ TW_DEVICE bool tw_delta_is_good(const tw_delta_cuda_job_t &job)
 
 /* ---- the header ---------------------------------------------------------------------------------------- */
 
-/** Read the head, with the host decoder's checks in their order. */
+/** Read the head. The checks and their order are the host decoder's, so that both return the same error. */
 struct tw_delta_kernel_read {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -82,8 +80,8 @@ struct tw_delta_kernel_read {
         return fits ? TW_OK : TW_ERR_MISMATCH;
     }
 
-    /** Read the statistics; returns where they end, 0 if they make no sense. One thread reads them, from
-     *  shared memory, as each number says where the next one is. */
+    /** Read the statistics. Returns the offset of their end, or 0 if they are invalid. One thread reads them,
+     *  from shared memory, because each number's length tells where the next one begins. */
     static TW_DEVICE uint32_t statistics(const tw_delta_cuda_job_t &job, uint32_t bytes,
                                          tw_delta_stats_t &stats)
     {
@@ -118,7 +116,8 @@ struct tw_delta_kernel_read {
         tw_entropy_lookup_fill({job.symbols, job.slots}, stats.freq[0], TW_DELTA_TABLES);
     }
 
-    /** Read the entries, and find where blocks are; returns where they end. */
+    /** Read the blocks' entries and compute the blocks' offsets. Returns the offset of the last block's
+     *  end. */
     static TW_DEVICE uint64_t blocks(const tw_delta_cuda_job_t &job, uint32_t entries_at, uint64_t at)
     {
         const uint8_t *entries = job.src + entries_at;
@@ -133,8 +132,8 @@ struct tw_delta_kernel_read {
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** Apply a value that was sent as it is to an element. The new value may be stored over the old one, which is
- *  read first. */
+/** Store a new value that was sent as it is, and update its element's state. The old value is read first,
+ *  because the new one may overwrite it. */
 TW_DEVICE void tw_delta_apply(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t element,
                               uint32_t new_bits)
 {
@@ -155,8 +154,8 @@ struct tw_delta_kernel_check {
     }
 };
 
-/** Decode: one warp per block, backward. The elements of the next AHEAD steps are loaded before those of the
- *  last ones are decoded. */
+/** Decode blocks, one warp for each, from the last element to the first. To hide the latency of memory, the
+ *  elements of the next AHEAD steps are loaded before the current AHEAD steps are decoded. */
 struct tw_delta_kernel_decode {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -182,7 +181,7 @@ struct tw_delta_kernel_decode {
         }
     }
 
-    /** Decode a block that is not coded: check the sum of its values, then store them. */
+    /** Decode a block whose values were sent as they are: check their checksum, then store them. */
     static TW_DEVICE bool raw(const tw_delta_cuda_job_t &job, const tw_entropy_cuda_block_t &block)
     {
         const uint32_t first = blockIdx.x * TW_DELTA_BLOCK_ELEMS, n = block.bytes / 2;
@@ -228,7 +227,8 @@ struct tw_delta_kernel_decode {
                check == block.check;
     }
 
-    /** Decode one element per lane; the whole warp calls it. False when words or escapes run out. */
+    /** Decode one element per lane. All lanes of the warp must call it. Returns false if words or escapes run
+     *  out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, const uint32_t *rows, uint32_t base,
                                tw_delta_loaded &element, bool there)
     {

@@ -1,4 +1,4 @@
-/** Elements of the lossless delta, for its kernels: where they are, and their contexts. */
+/** The lossless delta's kernels use these to load, store and find elements, and to get their contexts. */
 #pragma once
 
 #include "quant/cuda/delta_job.h"
@@ -6,7 +6,7 @@
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** Where a thread reads and writes: the current segment, kept until an element is in another one. */
+/** The segment that a thread reads and writes. It stays until `seek` gets an element in another segment. */
 struct tw_delta_cursor {
     uint64_t first, end, old_values, new_values, states;
 
@@ -23,7 +23,7 @@ struct tw_delta_cursor {
         new_values = segments[s].new_values;
         states = segments[s].states;
     }
-    /** Find an element's segment; true if so many elements from it on are in the same segment. */
+    /** Seek an element. Returns whether the n elements from it on are all in its segment. */
     TW_DEVICE bool covers(const tw_delta_cuda_job_t &job, uint64_t element, uint32_t n)
     {
         seek(job, element);
@@ -49,7 +49,7 @@ struct tw_delta_cursor {
     {
         return (uint16_t)tw_dev_load_element<2>(new_at(element));
     }
-    /** The state; 0 without the second context. */
+    /** The element's state; 0 if the job has no states. */
     TW_DEVICE uint8_t get_state(uint64_t element) const
     {
         return (uint8_t)(states ? tw_dev_load_element<1>(state_at(element)) : 0);
@@ -66,7 +66,7 @@ struct tw_delta_cursor {
     }
 };
 
-/** An element that was loaded long before it is needed, or that will be stored. */
+/** An element in registers: loaded ahead of its use, or still to be stored. */
 struct tw_delta_loaded {
     uint32_t values; /**< old | new << 16 */
     uint32_t state;
@@ -81,8 +81,8 @@ struct tw_delta_loaded {
     }
 };
 
-/** A lane's elements in AHEAD steps of a block: from index `at` on; the block begins at element `first` and
- *  has n. If all are in one segment, their addresses differ by constants. */
+/** A lane's elements in AHEAD steps. The block begins at element `first` and has n elements; the steps begin
+ *  at index `at` in it. If the elements are all in one segment, their addresses differ by constants. */
 struct tw_delta_ahead {
     tw_delta_loaded elements[TW_ENTROPY_CUDA_AHEAD];
 
@@ -93,7 +93,7 @@ struct tw_delta_ahead {
                cursor.covers(job, first + at + tw_entropy_lane(), 32 * (TW_ENTROPY_CUDA_AHEAD - 1) + 1);
     }
 
-    /** Load; with NEW also the new values. */
+    /** Load old values and states, and if NEW also the new values. */
     template <bool NEW>
     TW_DEVICE void load(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t first, uint32_t at,
                         uint32_t n)
@@ -122,7 +122,7 @@ struct tw_delta_ahead {
         }
     }
 
-    /** Store states, and with NEW the new values. */
+    /** Store states, and if NEW also the new values. */
     template <bool NEW>
     TW_DEVICE void store(const tw_delta_cuda_job_t &job, tw_delta_cursor &cursor, uint32_t first, uint32_t at,
                          uint32_t n) const
@@ -157,7 +157,7 @@ struct tw_delta_ahead {
 
 /* ---- contexts ------------------------------------------------------------------------------------------ */
 
-/** What the previous change and the old value predict about a change. */
+/** What an element's state (its previous change) and its old value predict about its change. */
 struct tw_delta_belief {
     uint32_t table, raw_bits, factor;
     uint8_t state;
@@ -180,7 +180,7 @@ struct tw_delta_belief {
     }
 };
 
-/** Bytes of a block whose entry has these sizes. */
+/** Bytes of a block. `sizes` is from its entry; n is its number of elements. */
 TW_DEVICE uint32_t tw_delta_block_bytes(uint32_t sizes, uint32_t n)
 {
     return sizes == TW_ENTROPY_RAW ? 2 * n

@@ -1,34 +1,35 @@
-/** The kernels that encode the lossless delta, in the order of their launches. Each is a struct with its
- *  body. Floors are bytes an element of memory that is read and written, at 2.4 bits a change; a state is 1,
- *  a value 2:
+/** The kernels that encode the lossless delta, in the order of their launches. Each is a struct with the
+ *  kernel's body. Columns: kernel, bytes of memory read and written an element (a value is 2, a state 1, a
+ *  change 2.4 bits), what it does, threads:
  *
- *    exponents  2 / 16   of the sample: which exponents there are                       a thread an element
- *    factors    5 / 16   how much of a change goes on; with the second context          a thread an element
- *    contexts   5 / 16   how large what remains is in each context                      a thread an element
- *    symbols    5 / 16   what each table would code                                     a thread an element
- *    model      -        tables, what the coder looks up, what is sent of them          one thread block
- *    code       5 + 1 + 0.3: words, escapes, states, checksums                          a warp a block of
+ *    exponents  2 / 16   counts the exponents in the sample                             a thread an element
+ *    factors    5 / 16   with states: how much of a change the next step repeats        a thread an element
+ *    contexts   5 / 16   sizes of the rest of the change, for each context              a thread an element
+ *    symbols    5 / 16   counts the symbols that each table would code                  a thread an element
+ *    model      -        makes tables, the coder's look-ups, the statistics to send     one thread block
+ *    code       5 + 1 + 0.3: makes words, escapes, states, checksums                    a warp a block of
  *               65,536
- *    layout     -        how long each block is                                         one thread block
- *    assemble   0.3 + 0.3: the message                                                  parts of a block
- *    finish     -        the header and the entries                                     one thread block
- *  Together 7 to 8 (the sample is of 32,768 elements at most), where reading what there is and writing states
- *  and message alone are 6.3: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A step of the
- *  coder, 32 elements, is 170 instructions of PTX, of which 40 wait for the step before: a message of fewer
- *  blocks than there are places for warps takes what a warp takes for its 2,048 steps, however short it
- *  is. */
+ *    layout     -        computes the offset of each block                              one thread block
+ *    assemble   0.3 + 0.3: copies the blocks into the message                           parts of a block
+ *    finish     -        writes the header and the blocks' entries                      one thread block
+ *  Together 7 to 8 bytes (the sample has at most 32,768 elements). The least possible is 6.3, to read the
+ *  elements and write states and message: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A
+ *  step of the coder, 32 elements, is 170 PTX instructions; 40 of these wait for the previous step. A warp
+ *  makes 2,048 steps for a block. While the GPU has room for more warps, a message takes as long as one
+ *  block. */
 #pragma once
 
 #include "quant/cuda/delta_element.cuh"
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/** Intermediate results of a thread block, in shared memory. */
+/** Intermediate results of the model kernel's thread block, in shared memory. */
 struct tw_delta_found {
     tw_delta_stats_t stats;
     uint32_t best;
 
-    /** Choose the window of exponents that covers most of the sample; of equals the highest. */
+    /** Choose the window of exponents that covers the most elements of the sample; of equal ones the
+     *  highest. */
     TW_DEVICE void find_base(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x;
@@ -57,7 +58,8 @@ struct tw_delta_found {
         }
         __syncthreads();
     }
-    /** Choose the tables. A context that the sample lacks gets the table of the exponent below it. */
+    /** Choose a table for each context. A context without elements in the sample gets the table of the next
+     *  lower exponent. */
     TW_DEVICE void find_tables(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x, lacking = TW_DELTA_TABLES;
@@ -91,7 +93,7 @@ TW_DEVICE void tw_delta_each_of_sample(const tw_delta_cuda_job_t &job, const COU
     }
 }
 
-/** Clear a thread block's counters in shared memory; they are later added to the global ones. */
+/** Clear a thread block's counters in shared memory. The kernels add them to the global ones at their end. */
 TW_DEVICE void tw_delta_counters_clear(uint32_t *counters, uint32_t n)
 {
     for (uint32_t i = threadIdx.x; i < n; i += TW_ENTROPY_CUDA_THREADS) {
@@ -225,8 +227,8 @@ struct tw_delta_kernel_model {
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Code: one warp per block. The elements of the next AHEAD steps are loaded before those of the last ones
- *  are coded. */
+/** Code blocks, one warp for each. To hide the latency of memory, the elements of the next AHEAD steps are
+ *  loaded before the current AHEAD steps are coded. */
 struct tw_delta_kernel_code {
     static TW_DEVICE void run(const tw_delta_cuda_job_t &job)
     {
@@ -240,7 +242,7 @@ struct tw_delta_kernel_code {
         __syncthreads();
         const uint32_t n = tw_entropy_block_elems(job.n_elems, block), chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         uint16_t *words = job.words + (size_t)first;
-        /* A coded block must be shorter than a raw one. */
+        /* Lanes take `fixed` - 1 words. One more, because a coded block must be shorter than a raw one. */
         const uint32_t fixed = TW_ENTROPY_LANES_BYTES / 2 + 1;
         coder_t coder = {
             encode,
@@ -283,7 +285,7 @@ struct tw_delta_kernel_code {
         tw_entropy_encoder words;
     };
 
-    /** Code one element per lane, and update its state; the whole warp calls it. */
+    /** Code one element per lane and update its state. All lanes of the warp must call it. */
     static TW_DEVICE void step(coder_t &coder, tw_delta_loaded &element, uint32_t at, bool there)
     {
         const uint16_t new_bits = element.new_bits();
@@ -292,7 +294,7 @@ struct tw_delta_kernel_code {
         uint32_t z = belief.z_of(change), symbol = z >> belief.raw_bits;
         symbol = symbol < TW_ENTROPY_ESCAPE ? symbol : TW_ENTROPY_ESCAPE;
         uint64_t entry = coder.encode[belief.table * TW_ENTROPY_SYMBOLS + symbol];
-        /* An escaped element has raw bits, too, which mean nothing. */
+        /* An escaped element is sent with raw bits, too, but they are 0 and decoders ignore them. */
         uint32_t raw = entry >> 31 & 1 ? 0 : z & ((1u << belief.raw_bits) - 1);
         coder.check += there ? tw_entropy_check(at, new_bits) : 0;
         coder.fits = coder.fits && tw_entropy_push_warp(coder.words, there, entry, belief.raw_bits, raw,
@@ -334,7 +336,7 @@ struct tw_delta_kernel_assemble {
         }
     }
 
-    /** Assemble a part of a block, one word at a time, since blocks may begin at any address. */
+    /** Write a part of a block in 16-bit words, since the block may begin at any address. */
     static TW_DEVICE void coded(const tw_delta_cuda_job_t &job)
     {
         const uint32_t b = blockIdx.x / TW_ENTROPY_CUDA_PARTS;
@@ -347,7 +349,7 @@ struct tw_delta_kernel_assemble {
         }
     }
 
-    /** Word w of a block: of its words, lanes and escapes; or of its values. */
+    /** 16-bit word w of a block: of its words, lanes and escapes, or of its values if it is not coded. */
     static TW_DEVICE uint32_t word(const tw_delta_cuda_job_t &job, uint32_t b, uint32_t sizes, uint32_t w,
                                    tw_delta_cursor &cursor)
     {
@@ -368,7 +370,7 @@ struct tw_delta_kernel_assemble {
         return words[TW_DELTA_BLOCK_ELEMS - 1 - (w - lanes_end)];
     }
 
-    /** Copy all values as they are; update the states that the coder has not updated. */
+    /** Copy all values as they are, for a plain message. Update the states if the coder has not run. */
     static TW_DEVICE void plain(const tw_delta_cuda_job_t &job)
     {
         tw_delta_cursor cursor = {};
