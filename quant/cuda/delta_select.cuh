@@ -1,9 +1,9 @@
-/** Finds the kernel of a name. */
+/** Maps the enum of the delta's kernels to their code. */
 #pragma once
 
 #include "quant/cuda/delta_decode.cuh"
 
-/** Call RUNNER::run<KERNEL>(). */
+/** Call runner.run<KERNEL>() for the kernel that `kernel` names. */
 template <class RUNNER>
 tw_status_t tw_delta_select(const RUNNER &runner, tw_delta_cuda_kernel_t kernel)
 {

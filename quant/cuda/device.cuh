@@ -1,5 +1,5 @@
-/** What the kernels use of a GPU, apart from threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and
- *  atomics; so the tests can run the same kernels on a CPU. */
+/** The GPU instructions that kernels use, apart from threadIdx, blockIdx, gridDim, __syncthreads, __shared__
+ *  and atomics. Tests replace this file to run the same kernels on a CPU. */
 #pragma once
 
 #include <cub/version.cuh>
@@ -10,8 +10,8 @@
 #define TW_DEVICE __device__ __forceinline__
 #define TW_UNROLL _Pragma("unroll")
 
-/** The value of the lane whose number differs from this one's by the bits of `mask`; all lanes of the warp
- *  take part. */
+/** Returns the value of the lane whose number is this one's xor `mask`. All lanes of the warp must call
+ *  it. */
 template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
@@ -24,14 +24,13 @@ using tw_dev_maximum = ::cuda::maximum<>;
 using tw_dev_maximum = cub::Max;
 #endif
 
-/** The largest value in the thread's group of 2^lane_steps neighbouring lanes, the same in all of them. Whole
- *  warps use CUB, one instruction from sm_80 on. CUB's narrower widths are template parameters, while here
- *  the width follows from the codec's block at run time, and one kernel serves them all: these use
- *  exchanges. */
+/** Returns, in all lanes, the largest value in the thread's group of 2^lane_steps neighbouring lanes. A whole
+ *  warp uses CUB: one instruction from sm_80 on. Narrower groups use exchanges: their width depends on the
+ *  codec's block at run time, but is a template parameter of CUB. */
 TW_DEVICE uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
 {
     if (lane_steps == 5) {
-        cub::WarpReduce<uint32_t>::TempStorage none; /* it is empty, as CUB reduces in registers */
+        cub::WarpReduce<uint32_t>::TempStorage none; /* empty: CUB reduces in registers */
         return __shfl_sync(0xffffffffu, cub::WarpReduce<uint32_t>(none).Reduce(value, tw_dev_maximum()), 0);
     }
     TW_UNROLL
@@ -44,21 +43,22 @@ TW_DEVICE uint32_t tw_dev_group_max(uint32_t value, uint32_t lane_steps)
     return value;
 }
 
-/** The sum over the warp, in lane 0. */
+/** Returns the sum over the warp in lane 0; other lanes get anything. */
 TW_DEVICE uint32_t tw_dev_warp_sum(uint32_t value)
 {
     cub::WarpReduce<uint32_t>::TempStorage none;
     return cub::WarpReduce<uint32_t>(none).Sum(value);
 }
 
-/** Return the pointer, and keep it in a register: the compiler would rather compute it again at each use. */
+/** Returns the pointer, and makes the compiler keep it in a register instead of computing it at each use. */
 TW_DEVICE uint8_t *tw_dev_keep(uint8_t *pointer)
 {
     asm("" : "+l"(pointer));
     return pointer;
 }
 
-/** An object of T in global memory. The compiler must be told so, as the pointers arrive as integers. */
+/** The object of type T at an address of global memory. The compiler must be told that the memory is global,
+ *  because kernels get addresses as integers. */
 template <class T>
 TW_DEVICE T &tw_dev_global(const void *at)
 {
@@ -67,7 +67,8 @@ TW_DEVICE T &tw_dev_global(const void *at)
     return *object;
 }
 
-/** Load BYTES = 4, 8 or 16 in one access, aligned to them, from memory that nobody writes meanwhile. */
+/** Load BYTES (4, 8 or 16) in one access, from an address aligned to BYTES. No one may write there during the
+ *  kernel. */
 template <int BYTES>
 TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
 {
@@ -82,7 +83,7 @@ TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
     }
 }
 
-/** Load 16 bytes of memory that this thread will write. */
+/** Load 16 bytes from memory that this thread writes later. */
 TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
 {
     uint4 v = tw_dev_global<const uint4>(from);
@@ -101,7 +102,7 @@ TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
     }
 }
 
-/** Load one element of BYTES = 1, 2 or 4, aligned to them. */
+/** Load one element of BYTES (1, 2 or 4), aligned to BYTES. */
 template <int BYTES>
 TW_DEVICE uint32_t tw_dev_load_element(const void *from)
 {

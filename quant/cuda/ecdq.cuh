@@ -1,16 +1,18 @@
-/** ecdq's own kernels; the others are the lossless codec's. Floors as in lossless_encode.cuh.
+/** The kernels of ecdq that are not the lossless codec's. Columns: kernel, bytes of memory read and written an
+ *  element (n: bytes of the type), what it makes, threads:
  *
- *    gather    n + 4        integers and symbols, in the order of coding    a warp a row
- *    count     2            a block's symbols                               parts of a block
- *    code      2 + 0.3      a block's tables, words and what is listed      a warp a block
- *    assemble  0.3 + 0.3    the message                                     parts of a block
- *    decode    2 + 0.3 + 2  integers                                        a warp a block
- *    scatter   4 + n        values                                          a warp a row */
+ *    gather    n + 4        integers and symbols, in the order of coding      a warp a row
+ *    count     2            the symbol counts of blocks                       parts of a block
+ *    code      2 + 0.3      tables, words and escape lists of blocks          a warp a block
+ *    assemble  0.3 + 0.3    the message                                       parts of a block
+ *    decode    2 + 0.3 + 2  integers                                          a warp a block
+ *    scatter   4 + n        values                                            a warp a row */
 #pragma once
 
 #include "quant/cuda/lossless_decode.cuh"
 
-/** A thread's dithers: of the elements that it visits, 32 apart, four have the same words. */
+/** The dither of a thread's elements. The elements are 32 apart: four in a row use the same Philox words,
+ *  which are kept. */
 struct tw_ecdq_dithers {
     uint32_t key[2];
     uint32_t counter = ~0u;
@@ -65,7 +67,7 @@ struct tw_ecdq_kernel_count {
     }
 };
 
-/** Code: one warp per block, like the lossless codec's coder. */
+/** Code blocks, one warp for each, as the lossless codec does. */
 template <int TYPE>
 struct tw_ecdq_kernel_code {
     using element = tw_lossless_element<TYPE>;
@@ -94,8 +96,8 @@ struct tw_ecdq_kernel_code {
         }
     }
 
-    /** Make the tables of the classes in a block, one per lane: write them to the message, and fill what the
-     *  coder looks up. Returns their words. */
+    /** Make the tables of a block's classes, one per lane. Write them to the message and fill the coder's
+     *  look-up table, `encode`. Returns the 16-bit words that they take in the message. */
     static TW_DEVICE uint32_t put_tables(const uint32_t *counts, uint16_t *to, uint64_t *encode)
     {
         __shared__ uint32_t sizes[TW_LOSSLESS_CLASSES];
@@ -132,13 +134,14 @@ struct tw_ecdq_kernel_code {
         return tw_entropy_walk<false>(
             job.codes + first, n, [] {},
             [&](uint32_t at, bool there, uint32_t code) {
-                uint64_t entry = encode[code] & ~((uint64_t)1 << 31); /* an escaped element is listed here */
+                /* without the flag of escapes: `list` below writes these elements */
+                uint64_t entry = encode[code] & ~((uint64_t)1 << 31);
                 return tw_entropy_push_warp(coder, there, entry, 0, 0, [] { return 0; }) &&
                        list(job, first + at, there && code % 32 == TW_ENTROPY_ESCAPE, coder);
             });
     }
 
-    /** List the elements of a warp that have no symbols. False if there is no room. */
+    /** Append a warp's escaped elements to the block's list. Returns false if there is no room. */
     static TW_DEVICE bool list(const tw_lossless_cuda_job_t &job, size_t x, bool escapes,
                                tw_entropy_encoder &coder)
     {
@@ -196,7 +199,7 @@ struct tw_ecdq_kernel_assemble : tw_lossless_assemble<TYPE, tw_ecdq_block_words<
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** Decode: one warp per block, backward. */
+/** Decode blocks, one warp for each, from the last element to the first. */
 struct tw_ecdq_kernel_decode {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -224,8 +227,8 @@ struct tw_ecdq_kernel_decode {
         }
     }
 
-    /** Read the tables, which must lie within the block. A class without one has escapes alone. False for
-     *  tables that no encoder writes. */
+    /** Read a block's tables; the caller has checked that they lie within the block. A class without a table
+     *  gets one with only the escape. Returns false for tables that no encoder writes. */
     static TW_DEVICE bool take_tables(const uint8_t *at, uint16_t *freqs)
     {
         const uint32_t lane = threadIdx.x, classes = tw_entropy_get16(at);
@@ -238,7 +241,7 @@ struct tw_ecdq_kernel_decode {
                 n = at[1];
                 at += 2;
             }
-            /* symbols below the first wrap round, and so are not sent, either */
+            /* lane - first wraps around for lanes below `first`, whose symbols are not sent either */
             const bool sent = lane - first < n;
             const uint32_t freq = sent ? tw_entropy_get16(at + 2 * (lane - first)) : 0;
             const uint32_t sum = tw_entropy_total(freq);
@@ -272,14 +275,15 @@ struct tw_ecdq_kernel_decode {
                 }
                 return took;
             });
-        /* Tables must be of exactly the classes that the elements have. */
+        /* A class must have a table if, and only if, the block has an element of that class. */
         for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
             good = good && (tw_dev_ballot(classes >> c & 1) != 0) == (sent >> c & 1);
         }
         return good && !tw_dev_ballot(coder.x != TW_ENTROPY_START) && !coder.n_words;
     }
 
-    /** Put the listed integers in place of escapes. False for a list that no encoder writes. */
+    /** Replace escapes by the integers in the block's list. Returns false for a list that no encoder
+     *  writes. */
     static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
                                       const tw_entropy_cuda_block_t &block)
     {
@@ -314,7 +318,7 @@ struct tw_ecdq_kernel_scatter {
     {
         const uint8_t *head = job.src + sizeof(tw_lossless_header_t);
         tw_ecdq_dithers dither = {};
-        if (tw_lossless_is_good(job) && job.state->coded) { /* otherwise it may end before the key */
+        if (tw_lossless_is_good(job) && job.state->coded) { /* otherwise the message may end before the key */
             dither.key[0] = tw_entropy_get32(head + 4);
             dither.key[1] = tw_entropy_get32(head + 8);
         }

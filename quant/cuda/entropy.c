@@ -1,4 +1,4 @@
-/* Entropy-coded messages on streams: the checks of calls, and their launches. */
+/* Entropy-coded messages on streams: checks calls, and launches their kernels. */
 #include "quant/cuda/entropy_job.h"
 
 #include <stdlib.h>

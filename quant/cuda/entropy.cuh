@@ -1,10 +1,10 @@
-/** What kernels of entropy-coded messages have in common: sums, bytes of a message, where its blocks are, and
- *  the coder's steps. A warp codes a block; lane i has elements i, 32 + i and so on. */
+/** Functions for all kernels of entropy-coded messages: sums, access to a message's bytes, placing of blocks,
+ *  and the coder's steps. A warp codes a block; lane i has elements i, 32 + i and so on. */
 #pragma once
 
 #include "quant/cuda/entropy_job.h"
 
-/** Find the last of n entries whose key is not above x; the first one's never is. */
+/** Returns the last of n entries with key(entry) <= x. Keys ascend, and the first one is never above x. */
 template <class KEY>
 TW_DEVICE uint32_t tw_entropy_last(uint32_t n, uint64_t x, const KEY &key)
 {
@@ -27,7 +27,8 @@ TW_DEVICE uint32_t tw_entropy_lane()
     return threadIdx.x % 32;
 }
 
-/** The number of this thread's warp in the grid, and the number of warps, in kernels with THREADS threads. */
+/** The number of this thread's warp in the grid, and the number of warps, for thread blocks of THREADS
+ *  threads. */
 TW_DEVICE uint32_t tw_entropy_warp()
 {
     return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;
@@ -49,7 +50,7 @@ TW_DEVICE T tw_entropy_total(T value)
     return value;
 }
 
-/** Add the values of a warp's lanes to a sum in memory. */
+/** Add the values of all lanes of the warp to *sum. */
 TW_DEVICE void tw_entropy_add(uint32_t *sum, uint32_t value)
 {
     value = tw_entropy_total(value);
@@ -90,14 +91,14 @@ TW_DEVICE void tw_entropy_put32(uint8_t *at, uint32_t value)
     tw_entropy_put16(at + 2, value >> 16);
 }
 
-/** Read a word of a message, in one access if messages have words at even addresses. */
+/** Read a 16-bit word of a message, in one access if EVEN says that words have even addresses. */
 template <bool EVEN>
 TW_DEVICE uint32_t tw_entropy_word(const uint8_t *at)
 {
     return EVEN ? tw_dev_load_element<2>(at) : tw_entropy_get16(at);
 }
 
-/** This thread's part of a checksum: of n words from index `first` on, every `step`-th one. */
+/** This thread's part of a checksum of n words at `at`: every `step`-th word, from index `first` on. */
 template <bool EVEN>
 TW_DEVICE uint32_t tw_entropy_check_words(const uint8_t *at, uint32_t n, uint32_t first, uint32_t step)
 {
@@ -108,15 +109,15 @@ TW_DEVICE uint32_t tw_entropy_check_words(const uint8_t *at, uint32_t n, uint32_
     return check;
 }
 
-/** The number of elements in a block of 65,536, of n in all. */
+/** The number of elements in a block, if n elements are cut into blocks of 65,536. */
 TW_DEVICE uint32_t tw_entropy_block_elems(uint32_t n, uint32_t block)
 {
     uint32_t left = n - (block << 16);
     return left < 65536 ? left : 65536;
 }
 
-/** Place blocks one after the other from `at` on; BLOCK(b) gives what is known of one, including its bytes.
- *  Returns where they end. The whole thread block calls it. */
+/** Set the offsets of n blocks that follow each other from offset `at` on. block_of(b) gives block b with its
+ *  bytes. Returns the end of the last one. The whole thread block must call it. */
 template <class BLOCK>
 TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n, uint64_t at,
                                     const BLOCK &block_of)
@@ -139,16 +140,16 @@ TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** A lane of an encoder, and what its warp has written: words from `words` on, escapes backward from
- *  `end`. */
+/** An encoder's state in one lane (x), and what its warp has written: words from `words` on, escapes backward
+ *  from `end`. */
 struct tw_entropy_encoder {
     uint16_t *words, *end;
-    uint32_t room; /**< for words and escapes; a block that needs more is not coded */
+    uint32_t room; /**< most words and escapes; a block that needs more is sent raw */
     uint32_t x, n_words, n_escapes;
 };
 
-/** Code one element in each lane of a warp that has one: at most 6 raw bits, then the symbol of `entry`. If
- *  the entry is the escape's, escaped_value() gives what is written among the escapes. False if there is no
+/** Code one element in each lane that has one (`there`): at most 6 raw bits, then the symbol of `entry`. If
+ *  `entry` is the escape's, escaped_value() is written among the escapes. Returns false if there is no
  *  room. */
 template <class VALUE>
 TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint64_t entry, uint32_t raw_bits,
@@ -176,7 +177,7 @@ TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint6
     return true;
 }
 
-/** Code only raw bits (at most 15) in each lane of a warp that has some. False if there is no room. */
+/** Code raw bits (0 to 15) in each lane, without a symbol. Returns false if there is no room. */
 TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits, uint32_t raw)
 {
     bool full = (uint64_t)coder.x >> (32 - bits) != 0;
@@ -196,15 +197,15 @@ TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** A decoder's look-up tables: a byte for each slot, its symbol; and a word for each symbol, frequency |
- *  first slot << 11. */
+/** A decoder's look-up tables: the symbol of each slot, and for each symbol its frequency | first slot <<
+ *  11. */
 struct tw_entropy_lookup {
     uint8_t *symbols; /**< [tables * FREQ_SUM], aligned to 4 bytes */
     uint32_t *slots;  /**< [tables * SYMBOLS] */
 };
 
-/** Fill them from frequencies [tables][SYMBOLS], which sum to FREQ_SUM each. A whole thread block of as many
- *  threads calls it. */
+/** Fill the look-up tables from freqs [n_tables][SYMBOLS]; each table's sum is FREQ_SUM. All `threads`
+ *  threads of a thread block must call it. */
 TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uint16_t *freqs,
                                       uint32_t n_tables, uint32_t threads = TW_ENTROPY_CUDA_THREADS)
 {
@@ -220,7 +221,7 @@ TW_DEVICE void tw_entropy_lookup_fill(const tw_entropy_lookup &lookup, const uin
     }
 }
 
-/** Copy the tables, by a warp. */
+/** Copy the look-up tables; a whole warp calls it. */
 TW_DEVICE void tw_entropy_lookup_copy(const tw_entropy_lookup &to, const tw_entropy_lookup &from,
                                       uint32_t n_tables)
 {
@@ -239,7 +240,7 @@ struct tw_entropy_decoder {
     uint32_t x, n_words, n_escapes;
 };
 
-/** Make the decoder of a block whose words are at `words`, followed by lanes, then by escapes. */
+/** Make the decoder of a block: its words are at `words`, followed by the lanes' states, then by escapes. */
 TW_DEVICE tw_entropy_decoder tw_entropy_decoder_of(const tw_entropy_lookup &lookup, const uint8_t *words,
                                                    uint32_t sizes)
 {
@@ -252,10 +253,10 @@ TW_DEVICE tw_entropy_decoder tw_entropy_decoder_of(const tw_entropy_lookup &look
 
 /** The parts of a decoded element. */
 struct tw_entropy_taken {
-    uint32_t symbol, raw, escape; /**< escape: its value among the escapes, if the symbol is the escape */
+    uint32_t symbol, raw, escape; /**< escape: the element's value, if the symbol is the escape */
 };
 
-/** Decode one element in each lane of a warp that has one. False when words or escapes run out. */
+/** Decode one element in each lane that has one (`there`). Returns false if words or escapes run out. */
 template <bool EVEN>
 TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint32_t table, uint32_t raw_bits,
                                     tw_entropy_taken &taken)
@@ -284,7 +285,7 @@ TW_DEVICE bool tw_entropy_take_warp(tw_entropy_decoder &coder, bool there, uint3
     return true;
 }
 
-/** Decode only raw bits. False when words run out. */
+/** Decode raw bits, without a symbol. Returns false if words run out. */
 template <bool EVEN>
 TW_DEVICE bool tw_entropy_take_raw_warp(tw_entropy_decoder &coder, bool there, uint32_t bits, uint32_t &raw)
 {
@@ -312,9 +313,9 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
-/** Take a warp through n words, 32 a step, forward or backward, until step(at, is there, word) is false.
- *  Before every few steps, begin() is called and their words are loaded, so that only the coder's state waits
- *  for the step before. */
+/** Call step(at, at < n, word) for n words, 32 words (one a lane) at a time, forward or backward, until it
+ *  returns false. Words are loaded AHEAD steps at a time, so that a step waits only for the coder's state.
+ *  begin() is called before each load. */
 template <bool BACKWARD, class BEGIN, class STEP>
 TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &begin, const STEP &step)
 {
@@ -327,7 +328,7 @@ TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &be
         TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
             const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
-            words[s] = from[at < n ? at : n - 1]; /* an index that exists */
+            words[s] = from[at < n ? at : n - 1]; /* past the end: any valid index */
         }
         TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {

@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(TW_ENTROPY_CUDA_THREADS) tw_entropy_kernel(con
     KERNEL::run(job);
 }
 
-/** Launch a kernel, or without a grid load it: a module that is loaded by its first launch may wait for the
+/** Launches a kernel. With grid 0 it only loads the kernel: loading at the first launch could wait for the
  *  device. */
 template <class JOB>
 struct tw_entropy_runner {
