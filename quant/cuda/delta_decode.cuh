@@ -1,8 +1,8 @@
 /** The kernels that decode the lossless delta, in the order of their launches. Columns: kernel, bytes of
  *  memory read and written an element (as in delta_encode.cuh), what it does, threads:
  *
- *    read    -           reads the header, tables of 18 KB and places of blocks, which   one thread block
- *                        it does not trust
+ *    read    -           reads the header, tables of 18 KB and offsets of blocks,        one thread block
+ *                        all untrusted
  *    check   2           computes the checksum of a plain message                        parts of it
  *    decode  3 + 0.3 + 3 makes values and states of a coded message                      a warp a block (65,536)
  *    apply   5 + 3       makes values and states of a plain message                      a thread an element

@@ -1,4 +1,4 @@
-/** The kernels of ecdq that are not the lossless codec's. Columns: kernel, bytes of memory read and written an
+/** ecdq's kernels, beside those of the lossless codec. Columns: kernel, bytes of memory read and written an
  *  element (n: bytes of the type), what it makes, threads:
  *
  *    gather    n + 4        integers and symbols, in the order of coding      a warp a row

@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-/* Thread blocks per multiprocessor: as many as may be resident at 128 threads each. */
+/* Thread blocks per multiprocessor: as many of 128 threads as a multiprocessor runs at a time. */
 #define BLOCKS_PER_MULTIPROCESSOR 16
-/* With fewer tiles per multiprocessor than this, tiles are made smaller. */
+/* If there are fewer tiles than this per multiprocessor, tiles are made smaller. */
 #define TILES_PER_MULTIPROCESSOR 4
 
 /* ---- filling a job ------------------------------------------------------------------------------------- */
 
-/* What segments of all operations have in common, and the pointers that need a list. */
+/* A segment of any operation, and the pointers that go into a list: inputs or AdamW's arrays. */
 typedef struct {
     tw_cuda_segment_t segment; /* complete except for what place_segment fills in */
     const void *const *list;
@@ -21,7 +21,7 @@ typedef struct {
     const tw_cuda_device_t *device;
     tw_cuda_job_t *job;
     uint32_t rows;      /* strips per thread in this operation's kernels */
-    size_t front, back; /* words used by segments, from the front; and by lists, from the back */
+    size_t front, back; /* words that segments use, from the front; words that lists use, from the back */
     uint64_t n_elems;
     uint64_t *table; /* the unused part of the workspace */
 } filling_t;
@@ -48,7 +48,7 @@ static void job_add(filling_t *f, const entry_t *entry)
     uint64_t *words = f->job->params.words;
     tw_cuda_segment_t segment = entry->segment;
     f->back += entry->n_list;
-    segment.list = (uint32_t)f->back; /* counted from the end; finish() makes an index of it */
+    segment.list = (uint32_t)f->back; /* from the end; place_segments() makes an index of it */
     for (size_t i = 0; i < entry->n_list; i++) {
         words[TW_CUDA_WORDS_LARGE - f->back + i] = (uint64_t)(uintptr_t)entry->list[i];
     }
@@ -58,7 +58,7 @@ static void job_add(filling_t *f, const entry_t *entry)
     f->job->params.args.n_segments++;
 }
 
-/** Move the lists behind the segments, and number the tiles. */
+/** Move the lists right behind the segments, and set each segment's first tile. */
 static void place_segments(filling_t *f)
 {
     tw_cuda_args_t *args = &f->job->params.args;
@@ -89,7 +89,7 @@ static tw_status_t launch(filling_t *f)
     return f->device->run(f->job, (uint32_t)(args->n_tiles < most ? args->n_tiles : most));
 }
 
-/** Add an entry; if the job is full, it is launched first. */
+/** Add an entry to the job. If it does not fit, the job is launched first. */
 static tw_status_t job_push(filling_t *f, const entry_t *entry)
 {
     tw_status_t status = TW_OK;
@@ -167,7 +167,7 @@ tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const
 
 /* ---- reductions ---------------------------------------------------------------------------------------- */
 
-/** Whether the inputs lie at equal distances, as they do in a receive buffer. */
+/** Whether the inputs' addresses are at equal distances (*stride), as in a receive buffer. */
 static int are_strided(const void *const *srcs, size_t n, int64_t *stride)
 {
     uint64_t first = (uint64_t)(uintptr_t)srcs[0], step = n > 1 ? (uint64_t)(uintptr_t)srcs[1] - first : 0;
@@ -197,7 +197,7 @@ static entry_t reduce_entry(const tw_quant_reduce_segment_t *from)
     return entry;
 }
 
-/** Whether a segment's inputs must be listed, and are too many for a launch's parameters. */
+/** Whether a segment has too many inputs to list them in a launch's parameters. */
 static int is_long(const tw_quant_reduce_segment_t *segment)
 {
     return segment->n_elems && segment->n_srcs > TW_CUDA_WORDS_LARGE - TW_CUDA_SEGMENT_WORDS;
@@ -233,7 +233,7 @@ static tw_status_t check_reduce(const tw_quant_args_t *args, const tw_quant_redu
     return TW_OK;
 }
 
-/** Put the list of inputs into the workspace. */
+/** Put the entry's list of inputs into the workspace. */
 static tw_status_t list_in_table(filling_t *f, entry_t *entry)
 {
     tw_status_t status = f->device->table_fill(f->table, entry->list, entry->n_list, f->job->stream);

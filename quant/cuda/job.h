@@ -1,12 +1,12 @@
-/** The CUDA backend's front: the parameters of a kernel, and how operations on segments become launches. No
- *  CUDA needed: the tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
+/** The host side of the CUDA backend: parameters of kernels, and how operations on segments become launches.
+ *  It needs no CUDA: the tests run the same jobs on an emulated device. Compiles as C11, C++17 and CUDA.
  *
- *  In this folder, in the order of reading:
+ *  This folder's files for block codecs, their prefixes and contents, in the order of reading:
  *    tiling.h, job.[ch]    tw_cuda_    what the host decides: tiles, parameters, launches
  *    strip.h, plain.h      tw_strip_   arithmetic on the 16 elements that a thread holds; runs on a CPU too
- *    device.cuh            tw_dev_     the few things that kernels ask of a GPU
+ *    device.cuh tw_dev_ the few GPU instructions that kernels need
  *    view, source, kernels tw_kernel_  the kernels: a thread's view of a tile, what is encoded, the bodies
- *    select, launch, .cu               from a job to its kernel; the table of operations */
+ *    select, launch, .cu from a job to its kernel; table of operations */
 #pragma once
 
 #include "quant/arithmetic/adamw.h"
@@ -17,17 +17,18 @@ TW_C_BEGIN
 
 /* ---- parameters of a launch ---------------------------------------------------------------------------- */
 
-/* Everything travels by value, as kernel parameters: nothing is allocated, copied or waited for, and a
- * captured graph owns it. After the arguments comes an array of 64-bit words: the segments, then the lists
- * of pointers that they refer to. Kernels exist for two sizes of it, because a launch costs more with more
- * parameters. */
+/* All arguments are passed by value, as kernel parameters. So nothing is allocated, copied to the device or
+ * waited for, and a captured graph has its own copy. After the arguments comes an array of 64-bit words: the
+ * segments, then their lists of pointers. Kernels exist for two sizes of this array, because a launch with
+ * more parameters costs more. */
 
 typedef struct tw_cuda_args {
-    tw_cuda_codec_t in, out; /**< codecs of encoded inputs and of the output; equal if there is only one */
+    /** codecs of the encoded inputs and of the output; equal if a call has one codec */
+    tw_cuda_codec_t in, out;
     tw_cuda_tiling_t tiling; /**< in blocks of `out` */
     uint64_t n_tiles;
     uint32_t n_segments;
-    uint32_t undo;     /**< 1: rotate back after decoding */
+    uint32_t undo;     /**< 1: undo the rotation after decoding */
     uint32_t rotate;   /**< 1: rotate before encoding */
     uint32_t saturate; /**< reduce_decode: 1: saturate instead of becoming infinite */
     uint32_t step;
@@ -46,7 +47,7 @@ typedef enum tw_cuda_inputs {
 } tw_cuda_inputs_t;
 
 typedef struct tw_cuda_segment {
-    /** number of its first tile in the launch; segments without elements are left out */
+    /** number of its first tile in the launch; a launch has no segments without elements */
     uint64_t first_tile;
     uint64_t n_elems, first_elem;
     const uint8_t *src, *base;
@@ -58,11 +59,10 @@ typedef struct tw_cuda_segment {
 
 #define TW_CUDA_SEGMENT_WORDS (sizeof(tw_cuda_segment_t) / 8)
 #define TW_CUDA_WORDS_SMALL 100
-/** Parameters are limited to 32764 bytes since CUDA 12.1 (Volta and later). */
+/** Fits the limit of kernel parameters, 32764 bytes (CUDA 12.1, Volta and later). */
 #define TW_CUDA_WORDS_LARGE 4000
 
-/** Find the segment of a tile: the last one with first_tile <= tile, which is known not to come before
- *  `from`. */
+/** Find the segment of a tile: the last one with first_tile <= tile. It must not be before index `from`. */
 TW_HD static inline uint32_t tw_cuda_segment_find(const tw_cuda_segment_t *segments, uint32_t n_segments,
                                                   uint32_t from, uint64_t tile)
 {
@@ -93,28 +93,28 @@ typedef enum tw_cuda_op {
 /** One launch of a kernel. */
 typedef struct tw_cuda_job {
     tw_cuda_op_t op;
-    tw_type_t type; /**< of the plain side */
+    tw_type_t type; /**< type of the unencoded elements */
     tw_stream_t stream;
-    int load_only;  /**< 1: do not launch, but load the kernel, so that it can be launched during a capture */
-    size_t n_words; /**< how many of params.words are used */
+    int load_only;  /**< 1: only load the kernel, so that it can be launched in a capture */
+    size_t n_words; /**< number of params.words in use */
     struct {
         tw_cuda_args_t args;
         uint64_t words[TW_CUDA_WORDS_LARGE];
     } params;
 } tw_cuda_job_t;
 
-/** A GPU, or its stand-in. quant->impl of a context that lives on one points to it. */
+/** A GPU, or the tests' emulation of one. A context's quant->impl points to it. */
 typedef struct tw_cuda_device {
     uint32_t n_multiprocessors;
     unsigned long long *nonfinite; /**< counter in the device's memory */
     /** Enqueue a launch of `grid` blocks of args.tiling.threads threads. */
     tw_status_t (*run)(const tw_cuda_job_t *job, uint32_t grid);
-    /** Enqueue on `stream`: table[i] = pointers[i], in the device's memory; the list itself is not needed
-     *  afterwards. Only for more inputs than fit in the parameters of a launch. */
+    /** Enqueue on `stream`: table[i] = pointers[i], in device memory. The caller may free `pointers` when
+     *  this returns. Only for more inputs than fit in a launch's parameters. */
     tw_status_t (*table_fill)(uint64_t *table, const void *const *pointers, size_t n, tw_stream_t stream);
 } tw_cuda_device_t;
 
-/** Operations of a backend. */
+/** The operations of tw_quant_backend_t. */
 tw_status_t tw_cuda_encode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,
                            size_t n_segments, int delta);
 tw_status_t tw_cuda_decode(tw_quant_t *quant, const tw_quant_args_t *args, const tw_quant_segment_t *segments,

@@ -1,15 +1,15 @@
-/** The kernels: each is a struct with its body, its largest number of threads, and how many thread blocks
- *  must fit on a multiprocessor, which limits the registers. A thread holds its strips of a tile in registers
- *  between reading and writing, so that memory is passed over once; the tiles of all segments are dealt out
- *  over a persistent grid. */
+/** The kernels. Each is a struct with its body, its largest number of threads, and how many thread blocks
+ *  must fit on a multiprocessor, which limits registers. A thread keeps its strips of a tile in registers
+ *  between reading and writing, so that memory is passed over once. A persistent grid loops over the tiles of
+ *  all segments. */
 #pragma once
 
 #include "quant/cuda/source.cuh"
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** Find the largest magnitude of a block. In: those of each row's strip; out: of its block. `shared`: zeros,
- *  for blocks that extend beyond neighbouring lanes and rows. */
+/** Find blocks' largest magnitudes. amax[row] goes in as the maximum of the row's strip, and comes out as the
+ *  maximum of the strip's block. `shared` is zeroed memory for blocks beyond neighbouring lanes and rows. */
 template <int ROWS>
 TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)[ROWS], uint32_t *shared)
 {
@@ -42,7 +42,7 @@ TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)
     }
 }
 
-/** Make the codes of one strip. */
+/** Quantize one strip to codes. */
 template <int KIND>
 TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_kernel_values &x,
                                   float inverse, tw_kernel_codes<KIND> &codes)
@@ -61,7 +61,7 @@ TW_DEVICE void tw_kernel_quantize(const tw_kernel_view &view, int row, const tw_
     tw_strip_pack<KIND>(q, codes);
 }
 
-/** Quantize and store one row. Returns how many non-finite blocks begin in this strip: 0 or 1. */
+/** Quantize and store one strip. Returns 1 if a non-finite block begins in it, else 0. */
 template <int KIND>
 TW_DEVICE uint32_t tw_kernel_put(const tw_kernel_view &view, int row, const tw_cuda_place_t &place,
                                  uint8_t *frame, bool aligned, const tw_kernel_values &x, uint32_t amax)
@@ -137,8 +137,8 @@ struct tw_kernel_encode {
                          blocks_min = SOURCE::blocks_min;
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
     {
-        /* Maxima of blocks that need more than exchanges. There are three sets: one is in use, slower warps
-         * may still read the one before it, and the next has been cleared; so one barrier per tile is
+        /* Maxima of blocks that span several warps. There are three sets: this tile's, the previous tile's,
+         * which slower warps may still read, and a cleared one for the next tile. So one barrier a tile is
          * enough. */
         __shared__ uint32_t shared[3][TW_CUDA_TILE_BLOCKS_MAX];
         uint32_t segment = 0, nonfinite = 0, turn = 0;
@@ -192,7 +192,8 @@ struct tw_kernel_sink_apply {
         float sum[TW_STRIP_ELEMS];
         tw_strip_widen<TYPE>(old, sum);
         for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-            if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) { /* widening has made it the GPU's NaN */
+            /* the GPU's widening lost the NaN's bits */
+            if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) {
                 sum[i] = tw_float_from_fp16((uint16_t)(old[i / 2] >> (16 * (i % 2))));
             }
             sum[i] = tw_float_add_nan(sum[i], x[i]);
@@ -201,7 +202,7 @@ struct tw_kernel_sink_apply {
     }
 };
 
-/** Decode one row, and give it to the sink. */
+/** Decode one strip and pass it to the sink. */
 template <class SINK, int KIND>
 TW_DEVICE void tw_kernel_decode_row(const tw_kernel_view &view, int row, const tw_kernel_codes<KIND> &codes,
                                     uint32_t scale_bits, const tw_kernel_plain<SINK::type> &old)

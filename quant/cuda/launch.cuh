@@ -12,8 +12,8 @@ __global__ void __launch_bounds__(KERNEL::threads_max, KERNEL::blocks_min)
     KERNEL::run(launch.args, launch.words);
 }
 
-/** The RUNNER that launches on a GPU. For a job with `load_only` it only loads the kernel: a module that is
- *  loaded by its first launch may wait for the device, which a capture does not allow. */
+/** The RUNNER that launches on a GPU. For a job with load_only it only loads the kernel. Without that, the
+ *  first launch would load it and could wait for the device, which is not allowed during a capture. */
 struct tw_kernel_runner {
     template <class KERNEL>
     static tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
@@ -51,7 +51,7 @@ struct tw_kernel_runner {
     }
 };
 
-/** Each is in a file of its own, so that they are compiled in parallel. */
+/** Each function is in its own file, so that files are compiled in parallel. */
 tw_status_t tw_quant_cuda_run_encode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_decode(const tw_cuda_job_t *job, uint32_t grid);
 tw_status_t tw_quant_cuda_run_reduce(const tw_cuda_job_t *job, uint32_t grid);

@@ -1,15 +1,14 @@
-/** The kernels that decode, in the order of their launches; floors as in lossless_encode.cuh.
+/** The kernels that decode, in the order of their launches. Columns as in lossless_encode.cuh:
  *
- *    open          -        the header                                                     one thread block
- *    check         -        the checksum of the head, or of a plain message (n)            parts
- *    read          head, 40 KB of tables: the head, without trust                          one thread block
- *    expect        2        what is expected of each element that is coded                 a warp a row
- *    check blocks  1.3 (+ 2) each block's checksum                                         parts of a block
- *    decode        2 + 0.4 + 2: 9 bits of each element that is coded                       a warp a block of
- *                  65,536
- *    scatter       2 + 1 (+ 2) + n: values                                                 a warp a row
- *    close         -        the outcome                                                    one thread
- *  Together 13 for bf16, where reading the message and writing the tensor alone are 3.3. */
+ *    open          -        reads the header                                     one thread block
+ *    check         -        the checksum of the head, or of a plain message (n)  parts
+ *    read          -        reads the head (untrusted) and makes 40 KB of tables one thread block
+ *    expect        2        the expectation of each coded element                a warp a row
+ *    check blocks  1.3 (+ 2) each block's checksum                               parts of a block
+ *    decode        2 + 0.4 + 2: 9 bits of each coded element                     a warp a block (65,536)
+ *    scatter       2 + 1 (+ 2) + n: values                                       a warp a row
+ *    close         -        writes the outcome                                   one thread
+ *  Together 13 for bf16. The least possible, reading the message and writing the tensor, is 3.3. */
 #pragma once
 
 #include "quant/cuda/lossless_read.cuh"
@@ -29,7 +28,7 @@ struct tw_lossless_kernel_expect {
     }
 };
 
-/** Subtract the expected sum from each block's sum: 0 is right. */
+/** Subtract each block's checksum from the one in its entry, block.check. It is 0 if they are equal. */
 struct tw_lossless_kernel_check_blocks {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -45,8 +44,7 @@ struct tw_lossless_kernel_check_blocks {
     }
 };
 
-/** Decode: one warp per block, backward. The look-up tables take 36 KB: a byte for each slot, and a word for
- *  each symbol. */
+/** Decode blocks, one warp for each, from the last element to the first. The look-up tables take 36 KB. */
 struct tw_lossless_kernel_decode {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -87,14 +85,15 @@ struct tw_lossless_kernel_decode {
                 return step(coder, (uint16_t)expected, there, heads + at, tails ? tails + at : NULL);
             });
         good = good && (!tails || decode_tails(job, coder, n, tails));
-        /* A lane's final state has the first of the 7 bits, and nothing else if there are none. */
+        /* A lane's last state is START plus two bytes of the first elements' 7 bits, or 0 if there are
+         * none. */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
         return good && !tw_dev_ballot((coder.x ^ TW_ENTROPY_START) & ~any) && !coder.n_words &&
                !coder.n_escapes;
     }
 
-    /** Decode tails, for which the heads' symbols are needed. */
+    /** Decode tails. `tails` goes in as the symbols of the heads, which choose the tables. */
     static TW_DEVICE bool decode_tails(const tw_lossless_cuda_job_t &job, tw_entropy_decoder &coder,
                                        uint32_t n, uint16_t *tails)
     {
@@ -119,7 +118,7 @@ struct tw_lossless_kernel_decode {
         return true;
     }
 
-    /** Read tails of which only some are not 0. False for a list that no encoder writes. */
+    /** Read a block's list of the tails that are not 0. Returns false for a list that no encoder writes. */
     static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
                                       const tw_entropy_cuda_block_t &block)
     {
@@ -146,8 +145,8 @@ struct tw_lossless_kernel_decode {
         return !tw_dev_ballot(wrong);
     }
 
-    /** Decode one element per lane; the whole warp calls it. *symbol, if not NULL, gets its symbol, for its
-     *  tail. False when words or escapes run out. */
+    /** Decode one head per lane. All lanes of the warp must call it. *symbol, if not NULL, gets the head's
+     *  symbol, for decode_tails. Returns false if words or escapes run out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, uint16_t expected, bool there, uint16_t *head,
                                uint16_t *symbol)
     {
@@ -169,7 +168,7 @@ struct tw_lossless_kernel_decode {
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** Writes values where they belong, as the sink says. */
+/** Writes values to the segments, in the way that job.sink says. */
 template <int TYPE>
 struct tw_lossless_writer {
     const tw_lossless_cuda_job_t &job;
@@ -189,7 +188,7 @@ struct tw_lossless_writer {
         }
     }
 
-    /** Write a value of fp32, which is rounded if elements are stored. */
+    /** Write an fp32 value. TW_QUANT_SINK_STORE rounds it to the type. */
     TW_DEVICE void write_value(uint64_t element, float value)
     {
         uint8_t *at = to(element);
@@ -226,8 +225,8 @@ struct tw_lossless_writer {
     }
 };
 
-/** Write elements that are not coded; then visit those that are: put(writer, number, number among the coded
- *  ones, expectation, whether the warp has a whole group). */
+/** Write all elements that are not coded. Then call put(writer, element, index among coded elements,
+ *  expectation, whole) for each coded one; whole: the warp has a whole group of 32. */
 template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_scatter(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
@@ -262,7 +261,7 @@ struct tw_lossless_kernel_scatter {
                                            bool whole) { writer.write(e, value(job, x, whole)); });
     }
 
-    /** The bits of coded element x. whole: the warp has a group of 32. */
+    /** The bits of coded element x. whole: the warp's lanes have a whole group of 32 elements. */
     static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x, bool whole)
     {
         const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
@@ -283,7 +282,7 @@ struct tw_lossless_kernel_scatter {
                                tw_lossless_raw_bytes(tw_entropy_block_elems(job.state->n_live, b)))};
         const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
         uint32_t bits = k < TW_LOSSLESS_RAW_BYTES ? raw.byte(first + k) : 0;
-        if (whole) { /* the last four elements' bits are the highest of the others' bytes */
+        if (whole) { /* the other elements' high bits are the last four's bits */
             const uint32_t highest = tw_dev_ballot(bits >> 7);
             bits =
                 k < TW_LOSSLESS_RAW_BYTES ? bits & 0x7f : highest >> (k - TW_LOSSLESS_RAW_BYTES) * 7 & 0x7f;
@@ -298,7 +297,7 @@ struct tw_lossless_kernel_scatter {
         return element::join(tw_lossless_head_of(job.heads[x], (uint8_t)bits), tail);
     }
 
-    /** Reads the 7 bits of a block; the lanes began with the first of them. */
+    /** Reads bytes of a block's 7 bits. The first in_lanes bytes are in the lanes' first states. */
     struct raw_t {
         const uint8_t *at;
         const uint32_t *lanes;

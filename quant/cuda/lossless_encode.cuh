@@ -1,32 +1,31 @@
-/** The kernels that encode, in the order of their launches. Each is a struct with its body. The second column
- *  is the least memory traffic in bytes per element, where n is the size of a plain element; the last one is
- *  how the work is divided.
+/** The kernels that encode, in the order of their launches. Each is a struct with its body. Columns: kernel,
+ *  least bytes of memory read and written an element (n: bytes of the type), what it makes, threads:
  *
  *    rows       n         each row's mean magnitude, or that it is all zeros          a warp a row
  *    columns    n, of 128 rows of a piece: each column's mean above its rows          a thread a column
- *    deviations n, of 32 rows of a piece: how far elements are from each expectation  a warp a row
- *    scales     2 a row: those that pay                                               a thread block a piece
- *    classes    n         each row's                                                  a warp a row
- *    pieces     4 a row: those that pay                                               a thread block a piece
- *    count      -         what is coded                                               one thread block
- *    sample     n / 16    counted in shared memory                                    a thread an element
- *    model      -         the window, tables, what the coder looks up                 one thread block
- *    head       -         where everything is                                         one thread block
- *    write      2 a row, 2 a column: what is sent of rows and columns                 a thread block a piece
+ *    deviations n, of 32 rows of a piece: mean distance from each kind of expectation a warp a row
+ *    scales     2 a row: which scales of rows and columns pay                         a thread block a piece
+ *    classes    n         each row's class                                            a warp a row
+ *    pieces     4 a row: which pieces' classes pay                                    a thread block a piece
+ *    count      -         the numbers of coded elements and blocks                    one thread block
+ *    sample     n / 16    counts of the sample's symbols                              a thread an element
+ *    model      -         the window, tables, the coder's look-ups                    one thread block
+ *    head       -         the offsets of the head's parts                             one thread block
+ *    write      2 a row, 2 a column: lists of scales and classes                      a thread block a piece
  *    gather     n + 4 (+ 2 with tails): heads and codes, in the order of coding       a warp a row
- *    code       2 + 0.4: words and escapes                                            a warp a block of
- *               65,536
- *    layout     -         how long each block is                                      one thread block
+ *    code       2 + 0.4: words and escapes                                            a warp a block (65,536)
+ *    layout     -         the offsets of blocks                                       one thread block
  *    assemble   2.4 (+ 2) read, 1.3 (+ 2) written: the message                        parts of a block
  *    finish     -         the header                                                  one thread block
- *  Together 3 n + 10 for bf16: 16 bytes, where reading the tensor and writing the message alone are 3.3. */
+ *  Together 3 n + 10: 16 bytes for bf16. The least possible, reading the tensor and writing the message, is
+ *  3.3. */
 #pragma once
 
 #include "quant/cuda/lossless_head.cuh"
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** An element in the form that the coder needs. */
+/** An element's code: context and symbol, or for an escape a flag, the context and the 9 bits of its head. */
 TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
 {
     uint32_t coded = tw_lossless_coded(head), symbol = tw_lossless_symbol(coded, expected);
@@ -35,7 +34,7 @@ TW_DEVICE uint16_t tw_lossless_code(uint16_t head, uint16_t expected)
                                                   : context << 5 | symbol);
 }
 
-/** Visit the elements that are coded: put(bits, number among coded ones, expectation). */
+/** Call put(bits, index among coded elements, expectation) for all elements that are coded. */
 template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_gather(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
@@ -65,7 +64,7 @@ struct tw_lossless_kernel_gather {
     }
 };
 
-/** Byte j of a block's 7 bits. */
+/** Byte j of the bytes that hold a block's 7 bits (see lossless.h). */
 TW_DEVICE uint32_t tw_lossless_raw_byte(const uint16_t *heads, uint32_t n, uint32_t j)
 {
     uint32_t first = j / TW_LOSSLESS_RAW_BYTES * 32, k = j % TW_LOSSLESS_RAW_BYTES;
@@ -77,21 +76,22 @@ TW_DEVICE uint32_t tw_lossless_raw_byte(const uint16_t *heads, uint32_t n, uint3
     return tw_lossless_raw(heads[first + k]) | high << 7;
 }
 
-/** Two of those bytes, with which a lane begins; 0 where there are fewer. */
+/** The two bytes of the 7 bits with which lane number `pair` begins; 0 past their end. */
 TW_DEVICE uint32_t tw_lossless_raw_pair(const uint16_t *heads, uint32_t n, uint32_t pair)
 {
     return tw_lossless_raw_byte(heads, n, 2 * pair) | tw_lossless_raw_byte(heads, n, 2 * pair + 1) << 8;
 }
 
-/** Bytes of those with which no lane begins. */
+/** The number of bytes of the 7 bits that are not in lanes. */
 TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
 {
     size_t bytes = tw_lossless_raw_bytes(n);
     return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
 }
 
-/** A warp a block: lane i has elements i, 32 + i and so on, as in the format. A step is 100 instructions of
- *  PTX with two ballots; only the coder's state waits for the step before, all else is loaded ahead. */
+/** Code blocks, one warp for each: lane i has elements i, 32 + i and so on, as in the format. A step is 100
+ *  PTX instructions with two ballots. Elements are loaded ahead, so a step waits only for the coder's
+ *  state. */
 struct tw_lossless_kernel_code {
     /** A block to be coded. */
     struct block_t {
@@ -141,8 +141,8 @@ struct tw_lossless_kernel_code {
         }
     }
 
-    /** Returns the entry's word on tails, if heads are coded; lists those that are not 0, as long as there
-     *  are few enough. */
+    /** List the tails that are not 0, if they are few. Returns `tails` of the block's entry for coded
+     *  heads. */
     static TW_DEVICE uint32_t list_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
                                          uint16_t *listed)
     {
@@ -182,7 +182,7 @@ struct tw_lossless_kernel_code {
         return fits;
     }
 
-    /** Code heads after tails. A coded block must be shorter than a raw one. */
+    /** Code heads, after tails. Returns false if the block would not be shorter than a raw one. */
     static TW_DEVICE bool finish(const block_t &block, const uint64_t *encode, uint32_t tails, uint32_t fixed,
                                  tw_entropy_encoder &coder)
     {
@@ -202,7 +202,7 @@ struct tw_lossless_kernel_code {
             });
     }
 
-    /** Where the coder finds an element's entry; symbols that a table lacks have the escape's there. */
+    /** The index of a code's entry in `encode`. Symbols that a table lacks have the escape's entry. */
     static TW_DEVICE uint32_t index_of(uint32_t code)
     {
         const uint32_t context = code >> 9 & (TW_LOSSLESS_CONTEXTS - 1);
@@ -210,7 +210,7 @@ struct tw_lossless_kernel_code {
     }
 };
 
-/** Bytes of a block of n elements with these sizes; tails: see block_tails. */
+/** Bytes of a block of n elements. `sizes` and `tails` are those of its entry. */
 TW_DEVICE uint32_t tw_lossless_block_bytes(const tw_lossless_cuda_job_t &job, uint32_t sizes, uint32_t tails,
                                            uint32_t n)
 {
@@ -243,7 +243,7 @@ struct tw_lossless_kernel_layout {
 
 /* ---- the message --------------------------------------------------------------------------------------- */
 
-/** Two bytes of a block; ecdq uses it for coded blocks. */
+/** Gives 16-bit words of a block, for assemble. ecdq uses it for coded blocks. */
 struct tw_lossless_block_words {
     const tw_lossless_cuda_job_t &job;
     uint32_t block, n, sizes, in_lanes, raw_end, words_end, lanes_end, heads_end;
@@ -296,7 +296,7 @@ struct tw_lossless_block_words {
                        ? tails[w]
                        : job.listed[(size_t)block * TW_LOSSLESS_CUDA_LISTED + w];
         }
-        /* A group has 3 words of 32 bits; each has one bit of every element's tail. */
+        /* fp16: a group has 3 words of 32 bits; word k has bit k of each element's tail. */
         uint32_t first = w / 6 * 32 + w % 2 * 16, bit = w % 6 / 2, word = 0;
         for (uint32_t k = 0; k < 16 && first + k < n; k++) {
             word |= (uint32_t)(tails[first + k] >> bit & 1) << k;
@@ -305,7 +305,7 @@ struct tw_lossless_block_words {
     }
 };
 
-/** WORDS(job, block) gives a block's words of 16 bits. */
+/** Writes the message. An object WORDS(job, block) gives the 16-bit words of a block. */
 template <int TYPE, class WORDS>
 struct tw_lossless_assemble {
     static const uint32_t step = TW_ENTROPY_CUDA_PARTS * TW_ENTROPY_CUDA_THREADS;

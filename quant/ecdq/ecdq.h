@@ -18,21 +18,21 @@
  *  last lanes.h (ref.c again, 8 or 16 lanes at a time).
  *
  *  Message, little-endian, with no padding but what is named here:
- *    header: as the lossless codec's, with another magic. The checksum covers all that follows (plain), or
- *    all before the blocks (coded)
- *    plain: type[n], if there are few elements, or if coding does not make them shorter
+ *    header:  as the lossless codec's, with another magic. The checksum covers all that follows (plain), or
+ *           all before the blocks (coded)
+ *    plain:   type[n], if there are few elements, or if coding does not make them shorter
  *    coded:   u32 bytes before the blocks, from here on;  u64 key of the dither;  i8 step, in quarters of an
  *           octave;  u8 0;  the lossless codec's head of a message without tables and tails, for a window of
  *           0;  an entry for each block;  the blocks
- *    block of 65,536 elements of rows that are not all zeros (the last may be short): its entry is u32 words
- *    | escapes << 16, or RAW, and u32 checksum of its bytes. A RAW block is type[n]. Else: u8 mask of classes
- *    in it, u8 0; for each class u8 first symbol, u8 number of symbols, u16[number] frequencies; u16[words];
- *    u32[32] lanes; u16[escapes]
+ *    block of 65,536 elements of rows that are not all zeros (the last may be short): its entry is u32 words |
+ *           escapes << 16, or RAW, and u32 checksum of its bytes. A RAW block is type[n]. Else: u8 mask of
+ *           classes in it, u8 0;  for each class u8 first symbol, u8 number of symbols, u16[number]
+ *           frequencies;  u16[words];  u32[32] lanes;  u16[escapes]
  *    symbols: integer + 15, for integers from -15 to 15. Other elements are escapes, listed in order: i16
- *    integer, or -32768 and the element in fp32, low half first (NaN, infinity, larger integers)
- *    dither:  of element i, counted over all blocks, with g = i / 128 and r = i % 128: half r / 16 % 2 (0:
- *           the low one) of word r / 32 of Philox4x32-10 for the key and the counter (16 g + i % 16, 0, 0,
- *           0);  u = (half + 1/2) / 65536 - 1/2 */
+ *           integer, or -32768 and the element in fp32, low half first (NaN, infinity, larger integers)
+ *    dither:  for element i, counted over all blocks, with g = i / 128 and r = i % 128: word r / 32 of
+ *           Philox4x32-10 for the key and the counter (16 g + i % 16, 0, 0, 0); half r / 16 % 2 of that word
+ *           (0: the low half);  u = (half + 1/2) / 65536 - 1/2 */
 #pragma once
 
 #include "quant/lossless/value.h"
