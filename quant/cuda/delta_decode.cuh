@@ -4,7 +4,7 @@
  *    read    -           reads the header, tables of 18 KB and offsets of blocks,        one thread block
  *                        all untrusted
  *    check   2           computes the checksum of a plain message                        parts of it
- *    decode  3 + 0.3 + 3 makes values and states of a coded message                      a warp a block (65,536)
+ *    decode  3 + 0.3 + 3 makes values and states of a coded message                   a warp a block (65,536)
  *    apply   5 + 3       makes values and states of a plain message                      a thread an element
  *    close   -           writes the outcome                                              one thread block
  *  A coded message takes 6.3 bytes an element in all, the least possible: at 4.8 TB/s 1.3 us for a million

@@ -85,8 +85,7 @@ struct tw_lossless_kernel_decode {
                 return step(coder, (uint16_t)expected, there, heads + at, tails ? tails + at : NULL);
             });
         good = good && (!tails || decode_tails(job, coder, n, tails));
-        /* A lane's last state is START plus two bytes of the first elements' 7 bits, or 0 if there are
-         * none. */
+        /* A lane's last state is START plus two bytes of the block's 7 bits (plus 0 past their end). */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
         return good && !tw_dev_ballot((coder.x ^ TW_ENTROPY_START) & ~any) && !coder.n_words &&

@@ -24,8 +24,8 @@
  *    coded:   u32 bytes before the blocks, from here on;  u64 key of the dither;  i8 step, in quarters of an
  *           octave;  u8 0;  the lossless codec's head of a message without tables and tails, for a window of
  *           0;  an entry for each block;  the blocks
- *    block of 65,536 elements of rows that are not all zeros (the last may be short): its entry is u32 words |
- *           escapes << 16, or RAW, and u32 checksum of its bytes. A RAW block is type[n]. Else: u8 mask of
+ *    block of 65,536 elements of rows that are not all zeros (the last may be short): its entry is u32 words
+ *           | escapes << 16, or RAW, and u32 checksum of its bytes. A RAW block is type[n]. Else: u8 mask of
  *           classes in it, u8 0;  for each class u8 first symbol, u8 number of symbols, u16[number]
  *           frequencies;  u16[words];  u32[32] lanes;  u16[escapes]
  *    symbols: integer + 15, for integers from -15 to 15. Other elements are escapes, listed in order: i16

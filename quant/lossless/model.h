@@ -1,23 +1,23 @@
-/** What is decided of scales, classes and tables, as arithmetic: the host's and the GPU's encoder share it,
- *  so their bytes are equal. Compiles as C11, C++17 and CUDA.
+/** The arithmetic by which encoders choose scales, classes and tables. The host's and the GPU's encoder share
+ *  it, so their bytes are equal. Compiles as C11, C++17 and CUDA.
  *
- *  A table has the density of a class's elements by magnitude less expectation, in quarters of an octave:
- *  byte k is for k - 3 above the bottom. A symbol covers two quarters, and which two depends on the
- *  expectation's phase. Quarters are not equally wide, as magnitudes are straight lines between powers of
- *  two: a symbol's weight is the sum of density times width. */
+ *  A table has the density of a class's elements by their magnitude minus expectation, in quarters of an
+ *  octave: byte k is for k - 3 above the bottom. A symbol covers two quarters; which two depends on the
+ *  expectation's phase (expectation mod 4). Quarters are not equally wide, because magnitudes are linear
+ *  between powers of two. So a symbol's weight is the sum of density times width. */
 #pragma once
 
 #include "quant/lossless/tables.h"
 #include "quant/lossless/value.h"
 
-#define TW_LOSSLESS_LOOKED_AT 128 /**< rows of a piece from which scales of columns are made */
-#define TW_LOSSLESS_TRIED_ON 32   /**< rows of these on which scales are tried, to choose */
-#define TW_LOSSLESS_SAMPLE_RUN 64 /**< consecutive elements of the sample */
-/** added to distances of runs, so that these begin in different columns */
+#define TW_LOSSLESS_LOOKED_AT 128 /**< most rows of a piece from which scales of columns are computed */
+#define TW_LOSSLESS_TRIED_ON 32   /**< most rows of a piece on which scales are tried, to see if they pay */
+#define TW_LOSSLESS_SAMPLE_RUN 64 /**< elements of one run of the sample */
+/** added to the distance of runs, so that they begin in different columns */
 #define TW_LOSSLESS_SAMPLE_ODD 37
-#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< one element of so many is in the sample */
-#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< the sample has at least so many elements */
-/** Bits that a table seems to save on the very sample from which it was made, but not on other elements. */
+#define TW_LOSSLESS_SAMPLE_SHARE 16 /**< about one element in 16 is in the sample */
+#define TW_LOSSLESS_SAMPLE_MIN 8192 /**< fewest elements of a sample */
+/** Bits that a table saves on the sample from which it was made, but does not save on other elements. */
 #define TW_LOSSLESS_SAMPLE_LOSS_BITS 40
 
 /* ---- whole numbers ------------------------------------------------------------------------------------- */
@@ -68,27 +68,27 @@ TW_HD static inline uint16_t tw_lossless_with_class(uint16_t row, uint32_t row_c
     return (uint16_t)((row & TW_LOSSLESS_SCALE_MASK) | row_class << TW_LOSSLESS_CLASS_SHIFT);
 }
 
-/** Bits of n elements whose deviations have this sum. */
+/** Estimated bits of n elements. `deviations` is the sum of their distances from the expectation. */
 TW_HD static inline uint64_t tw_lossless_cost(uint64_t n, uint64_t deviations)
 {
     return n * tw_lossless_log2(deviations + 1) >> 8;
 }
 
-/** The class of a row: these are the sixteenths of a quarter octave at which classes begin, except the
- *  first. */
+/** The class of a row. `edges` are the mean deviations, in 1/16 of a quarter octave, at which classes 1 to 7
+ *  begin. */
 TW_HD static inline uint32_t tw_lossless_class_of(uint64_t deviation, uint64_t live)
 {
     const uint32_t edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};
     uint64_t mean = live ? 16 * deviation / live : 0;
     uint32_t row_class = 0;
-    /* without a branch, as none could be predicted */
+    /* no branches: they would be unpredictable */
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES - 1; c++) {
         row_class += mean >= edges[c];
     }
     return row_class;
 }
 
-/** Bits of an element of a class, from the deviation in the middle of the class, in 1/256. */
+/** Estimated bits of an element of a class, in 1/256, from the class's middle deviation. */
 TW_HD static inline uint64_t tw_lossless_class_bits(uint32_t row_class)
 {
     const uint32_t means[TW_LOSSLESS_CLASSES] = {11, 22, 36, 51, 62, 70, 82, 108};
@@ -107,7 +107,7 @@ TW_HD static inline uint64_t tw_lossless_one_class_cost(uint64_t n, uint64_t dev
     return n * tw_lossless_log2(16 * deviation / (n + 1) + 1) >> 8;
 }
 
-/** A column's scale, from the sum of its elements above their rows' scales. */
+/** A column's scale, from the sum of its elements' magnitudes minus their rows' scales. */
 TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uint32_t shift)
 {
     return (int16_t)(tw_lossless_mean(sum, live << shift) * (1 << shift));
@@ -115,13 +115,13 @@ TW_HD static inline int16_t tw_lossless_column_of(int64_t sum, int64_t live, uin
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
-#define TW_LOSSLESS_LONG_AFTER 12 /**< after so many ones, a list's value is written out */
+#define TW_LOSSLESS_LONG_AFTER 12 /**< after 12 ones, a list's value is written in full */
 #define TW_LOSSLESS_LONG_BITS 13
 #define TW_LOSSLESS_LIST_K_BITS 4
 #define TW_LOSSLESS_LIST_K_MAX 11
 
-/** A value in the form that is sent: its difference from the list's centre, small for either sign. The value,
- *  not the centre, is a multiple of 1 << shift. */
+/** A list's value as the x that is sent: its difference from the centre, with the sign in the lowest bit. The
+ *  value is divided by 1 << shift, the centre is not. */
 TW_HD static inline uint32_t tw_lossless_folded(int32_t value, int32_t centre, uint32_t shift)
 {
     int32_t x = (value >> shift) - centre;
@@ -133,14 +133,14 @@ TW_HD static inline int32_t tw_lossless_unfolded(uint32_t folded, int32_t centre
     return (int32_t)(folded >> 1 ^ (0u - (folded & 1))) + centre;
 }
 
-/** Bits of a value in that form, if k low bits are sent as they are. */
+/** Bits of a folded value in a list with this k. */
 TW_HD static inline uint32_t tw_lossless_folded_bits(uint32_t folded, uint32_t k)
 {
     uint32_t ones = folded >> k;
     return k + (ones < TW_LOSSLESS_LONG_AFTER ? ones + 1 : TW_LOSSLESS_LONG_AFTER + TW_LOSSLESS_LONG_BITS);
 }
 
-/** How many low bits to use for n values with this sum: as many as the mean has; one less may be better. */
+/** The k of a list of n folded values with this sum: as many bits as their mean has. k - 1 may be better. */
 TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
 {
     uint32_t k = 0;
@@ -152,7 +152,7 @@ TW_HD static inline uint32_t tw_lossless_list_k(uint64_t n, uint64_t sum)
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/** Distance in the sample of n coded elements: every such run of SAMPLE_RUN is in it. */
+/** The distance between runs of the sample of n coded elements. */
 TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
 {
     uint32_t share = n / TW_LOSSLESS_SAMPLE_SHARE;
@@ -161,29 +161,29 @@ TW_HD static inline uint32_t tw_lossless_sample_distance(uint32_t n)
     return times > 1 ? TW_LOSSLESS_SAMPLE_RUN * times + TW_LOSSLESS_SAMPLE_ODD : TW_LOSSLESS_SAMPLE_RUN;
 }
 
-/** Counts of a sample's symbols in one class. */
+/** Counts of the sample's elements of one class. */
 typedef struct tw_lossless_counts {
-    uint32_t above[256]; /**< by magnitude less expectation, + 128, clamped */
-    /** by the expectation's phase; with columns, all phases count alike */
+    uint32_t above[256]; /**< by magnitude - expectation + 128, clamped */
+    /** by the expectation's phase; with scales of columns all phases count as equally frequent */
     uint32_t phases[TW_LOSSLESS_PHASES];
     uint32_t zeros, n;
 } tw_lossless_counts_t;
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** log2(5/4), log2(6/5), log2(7/6), log2(8/7), in 1/256. */
+/** The width of a quarter of an octave, in 1/256: log2(5/4), log2(6/5), log2(7/6), log2(8/7). */
 TW_HD static inline uint32_t tw_lossless_quarter_width(uint32_t quarter)
 {
     return 0x32394352u >> 8 * (quarter & 3) & 0xff;
 }
 
-/** The density of a code: 0 to 15, then 16 steps an octave. */
+/** The density that a table's byte stands for: 0 to 15, then 16 steps an octave. */
 TW_HD static inline uint64_t tw_lossless_density_of(uint8_t code)
 {
     return code < 16 ? code : (uint64_t)(16 + (code & 15)) << ((code >> 4) - 1);
 }
 
-/** The largest code whose density is not more; at least 1 if there is `any`. */
+/** The largest byte whose density is at most `density`; at least 1 if `any`. */
 TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
 {
     if (density < 16) {
@@ -193,12 +193,12 @@ TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
     return (uint8_t)(octave > 14 ? 255 : (octave + 1) << 4 | (density >> octave & 15));
 }
 
-/** How far to move expectations, so that symbols begin where most of the sample is: a multiple of 4. `above`:
- *  of all classes together. */
+/** The window: how far to move expectations, so that the symbols cover most of the sample. A multiple of 4.
+ *  `above`: the counts of all classes, summed. */
 TW_HD static inline int tw_lossless_window(const uint32_t *above)
 {
     uint64_t inside = 0, most = 0;
-    /* sizes: of 60 quarters of an octave, those that symbols cover in every phase. */
+    /* sizes: symbols cover 60 quarters of an octave, but only 57 of these in all four phases. */
     int best = -128, sizes = 2 * (TW_ENTROPY_ESCAPE - 1) - 3;
     for (int x = -128; x < 128; x++) {
         inside += above[x + 128];
@@ -230,10 +230,10 @@ TW_HD static inline void tw_lossless_table_choose(const tw_lossless_counts_t *co
     table->escapes = tw_lossless_code_of((escapes << 16) / n, 1);
 }
 
-#define TW_LOSSLESS_ESCAPED_BITS 26ull /**< bits of an escape, and of its value elsewhere */
+#define TW_LOSSLESS_ESCAPED_BITS 26ull /**< bits of an escape and of its value among the escapes */
 
-/** Bits of a sample with a table, in 1/256, leaving out how symbols and phases merge. Elements without
- *  density are escaped, and no density counts as less than 1/1024. */
+/** Estimated bits of a sample with a table, in 1/256, as if each quarter had its own symbol. Elements without
+ *  density are escaped; a density counts as at least 1/1024. */
 TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *counts, int window,
                                                     const tw_lossless_table_t *table)
 {
@@ -256,8 +256,8 @@ TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *
     return bits + (counts->n - inside) * escaped;
 }
 
-/** Choose the table of a class. Returns 1 if it is a table of its own, which pays for n_live elements, of
- *  which in_sample were counted. */
+/** Choose the table of a class. Returns 1 if sending the class's own table pays for n_live elements, of which
+ *  in_sample are in the sample. */
 TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts, uint32_t row_class,
                                              int window, uint64_t n_live, uint64_t in_sample,
                                              tw_lossless_table_t *table)
@@ -275,7 +275,7 @@ TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts,
     return pays;
 }
 
-/** Make the frequencies of a phase, from a table with any bytes. */
+/** Make the symbols' frequencies for a phase. The table may have any bytes. */
 TW_HD static inline void tw_lossless_freq(const tw_lossless_table_t *table, uint32_t phase, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS] = {0};
