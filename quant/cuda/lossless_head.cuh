@@ -1,4 +1,4 @@
-/** The lossless encoder: what is before the blocks in a message. */
+/** The lossless encoder: writes the head, the part of a message before the blocks. */
 #pragma once
 
 #include "quant/cuda/lossless_model.cuh"
@@ -6,7 +6,7 @@
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
-/** The number of bytes of a number; and writing it. */
+/** The bytes that a `number` (see lossless.h) takes, and the function that writes them. */
 TW_DEVICE uint32_t tw_lossless_number_bytes(uint32_t number)
 {
     uint32_t bytes = 1;
@@ -25,7 +25,7 @@ TW_DEVICE void tw_lossless_put_number(uint32_t number, const PUT &put)
     put(number);
 }
 
-/** Find where everything is, and write what is not of one piece alone. */
+/** Compute the offset of each part of the head, and write the parts that do not belong to a piece. */
 struct tw_lossless_kernel_head {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -71,8 +71,8 @@ struct tw_lossless_kernel_head {
                 job.pieces[p].lists[k].at += 8 * (uint64_t)lists;
             }
         }
-        /* Bits are added to the words of all but the tables, so these must be zero first, to the last one's
-         * end, where entries follow. */
+        /* The `write` kernel adds bits to 32-bit words, so all bytes but the tables must be zero first, up to
+         * the end of the last such word. */
         const uint64_t zeros_end = taken + (state->n_blocks ? taken % 4 : 0);
         for (uint64_t i = pieces + threadIdx.x; fits && i < zeros_end; i += TW_ENTROPY_CUDA_THREADS) {
             if (i < tables || i >= lists) {
@@ -129,7 +129,7 @@ struct tw_lossless_kernel_head {
     }
 };
 
-/** Adds bits to the message, which is aligned to 32-bit words; other threads may add to the same words. */
+/** Adds bits to the message with atomics on 32-bit words, because other threads may add to the same words. */
 struct tw_lossless_bits {
     uint32_t *word;
     uint32_t n;
@@ -162,7 +162,7 @@ struct tw_lossless_bits {
     }
 };
 
-/** Write a piece's part of the head, and move all its expectations. */
+/** Write a piece's part of the head, then move the scales of its rows by the window. */
 struct tw_lossless_kernel_write {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -221,8 +221,8 @@ struct tw_lossless_kernel_write {
         }
     }
 
-    /** Write a list: each thread has a group of 32 values, with their unary parts, their low bits, and those
-     *  that are long. */
+    /** Write a list. Each thread writes a group of 32 values: their ones and zeros, their low bits, their 13
+     *  bits. */
     template <int KIND>
     static TW_DEVICE void list(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece)
     {

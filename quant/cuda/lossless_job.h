@@ -1,13 +1,14 @@
 /** Codecs of messages on a GPU, lossless and ecdq: the parameters of their kernels, and how a call becomes
- *  launches. No CUDA needed: the tests run the same launches on an emulated device. Compiles as C11, C++17
+ *  launches. It needs no CUDA: the tests run the same launches on an emulated device. Compiles as C11, C++17
  *  and CUDA.
  *
- *  Elements are counted through all segments; those of rows that are not all zeros, which are coded, are
- *  counted on their own. Read lossless_rows.cuh (where elements, rows and pieces are), then for the encoder
- *  lossless_scales, lossless_model, lossless_head and lossless_encode.cuh, for the decoder lossless_read and
- *  lossless_decode.cuh. They do what quant/lossless does on the host, with its arithmetic (value.h, model.h).
- *  Only the order of work differs, which makes no difference, as all sums are of integers. ecdq has the
- *  lossless codec's scales, head and order of blocks, and so uses its kernels; its own are in ecdq.cuh. */
+ *  An element's index counts all elements of all segments. Coded (live) elements are those of rows that are
+ *  not all zeros; they also have an index among coded elements. Read lossless_rows.cuh (where elements, rows
+ *  and pieces are), then for the encoder lossless_scales, lossless_model, lossless_head and
+ *  lossless_encode.cuh, for the decoder lossless_read and lossless_decode.cuh. They do what quant/lossless
+ *  does on the host, with its arithmetic (value.h, model.h). Only the order of work differs; results do not,
+ *  as all sums are of integers. ecdq has the same scales, head and order of blocks, so it shares these
+ *  kernels; its own are in ecdq.cuh. */
 #pragma once
 
 #include "quant/cuda/entropy_job.h"
@@ -16,14 +17,15 @@
 
 TW_C_BEGIN
 
-/** Room of a block's words and escapes, which grow towards each other; a block that needs more is not
- *  coded. */
+/** Room for a block's words and escapes (16 bits each), which grow towards each other. A block that needs
+ *  more is sent raw. */
 #define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
-#define TW_LOSSLESS_CUDA_TAILED_ROOM (TW_LOSSLESS_CUDA_ROOM + TW_LOSSLESS_BLOCK_ELEMS) /**< of fp32 */
-/** Two words for each tail of a block's list. */
+/** the room if TAILED: tails are coded, too */
+#define TW_LOSSLESS_CUDA_TAILED_ROOM (TW_LOSSLESS_CUDA_ROOM + TW_LOSSLESS_BLOCK_ELEMS)
+/** Words of a block's list of tails, two for each tail. */
 #define TW_LOSSLESS_CUDA_LISTED (2 * (TW_LOSSLESS_BLOCK_ELEMS / TW_LOSSLESS_LISTED))
 
-/** A segment that has elements; the last one is followed by a sentinel that begins at n_elems. */
+/** A segment that has elements. After the last one comes a sentinel whose `first` is n_elems. */
 typedef struct tw_lossless_cuda_segment {
     uint64_t first; /**< index of its first element */
     uint64_t at;    /**< its address */
@@ -37,45 +39,46 @@ typedef struct tw_lossless_cuda_segment {
 
 typedef struct tw_lossless_cuda_list {
     uint32_t k, bits;
-    uint64_t at; /**< where it begins, in bits behind the header */
+    uint64_t at; /**< where the list begins, in bits after the header */
 } tw_lossless_cuda_list_t;
 
 typedef struct tw_lossless_cuda_piece {
     uint32_t first_elem, n_elems, row_elems, first; /**< see tw_lossless_piece_t */
     uint32_t first_row, n_rows, first_column;
     uint32_t with_columns; /**< 1: its columns may have scales */
-    /* Results about the piece; zeroed first. */
+    /* Results of kernels about the piece, zeroed before the first one. */
     tw_entropy_sum_t sum, live, deviations[2][2], deviation, own_cost;
-    uint32_t n_live_rows, n_live, first_live; /**< n_live: elements of those rows */
+    /** n_live: coded elements; first_live: index of the first one */
+    uint32_t n_live_rows, n_live, first_live;
     tw_lossless_cuda_list_t lists[TW_LOSSLESS_CUDA_LISTS];
-    uint32_t offset, zeros_offset; /**< where the piece begins, and its rows' bits, from behind the header */
+    uint32_t offset, zeros_offset; /**< bytes from the header's end to the piece, and to its ZEROS bits */
     uint32_t row_class, flags;
     int32_t scale;
 } tw_lossless_cuda_piece_t;
 
-/** What a kernel leaves for later ones. */
+/** Results that kernels leave for later kernels. */
 typedef struct tw_lossless_cuda_state {
     int32_t status;
-    /** a block cannot be decoded; apart from the status, which other warps read meanwhile */
+    /** 1: a block cannot be decoded. It is not in `status`, which other warps read at the same time */
     uint32_t failed;
     uint32_t coded;
-    uint32_t bytes, check;                 /**< the message's bytes; those under its header's checksum */
+    uint32_t bytes, check;                 /**< bytes of the message; bytes under its header's checksum */
     uint32_t head_bytes, n_pieces, n_rows; /**< head_bytes: without the header */
     uint32_t n_live, n_blocks;
-    uint32_t own; /**< mask of the classes that have tables of their own */
+    uint32_t own; /**< mask of the classes whose own tables are sent */
     int32_t window;
     uint8_t tables[TW_LOSSLESS_CLASSES][TW_LOSSLESS_TABLE_BYTES];
     tw_lossless_tails_t tails;
-    tw_quant_outcome_t outcome; /**< used if the caller wants no outcome */
+    tw_quant_outcome_t outcome; /**< where the outcome goes if the caller wants none */
 } tw_lossless_cuda_state_t;
 
 typedef struct tw_lossless_cuda_job {
     tw_type_t type;
     tw_quant_sink_t sink;
-    int dithered; /**< 1: the messages are ecdq's; an encoder has this step and this key of the dither */
+    int dithered; /**< 1: the codec is ecdq; step and key are for its encoder */
     int32_t step;
     uint32_t key[2];
-    /** the room that there is, which may be more than is used */
+    /** sizes of the arrays below; decoders may use less */
     uint32_t n_elems, n_segments, n_pieces, n_rows, n_columns, n_blocks;
     uint32_t src_bytes, at_most;
     uint64_t bound;
@@ -90,7 +93,7 @@ typedef struct tw_lossless_cuda_job {
     uint32_t *tail_counts;        /**< see tw_lossless_tail_counts_t */
     uint32_t *symbol_counts;      /**< [n_blocks * TW_ECDQ_SYMBOLS] */
     tw_entropy_cuda_block_t *blocks;
-    uint32_t *block_tails;  /**< [n_blocks], see entries; ecdq: words of tables */
+    uint32_t *block_tails;  /**< [n_blocks] `tails` of entries; ecdq: words of a block's tables */
     uint64_t *encode;       /**< [CONTEXTS * SYMBOLS] */
     uint64_t *encode_tails; /**< [TAIL_CONTEXTS * SYMBOLS] */
     uint8_t *tail_symbols;  /**< [TAIL_CONTEXTS * FREQ_SUM], the symbol of each slot */
@@ -98,17 +101,17 @@ typedef struct tw_lossless_cuda_job {
     uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM], the symbol of each slot */
     uint32_t *slots;        /**< [CONTEXTS * SYMBOLS], freq | first slot << 11 */
     uint16_t *rows;         /**< [n_rows], see tw_lossless_shape_t */
-    uint32_t *live_before;  /**< [n_rows], coded elements of the piece before this row */
-    uint32_t *live_rows;    /**< [n_rows], rows of a piece that are not all zeros */
+    uint32_t *live_before;  /**< [n_rows] coded elements of the row's piece before it */
+    uint32_t *live_rows;    /**< [n_rows] for each piece: its rows that are not all zeros */
     int16_t *columns;       /**< [n_columns] */
-    uint16_t *heads;        /**< [n_elems], of coded elements; decoding: the expectation, then 9 bits */
+    uint16_t *heads;        /**< [n_elems] of coded elements: heads; decoding: the expectation, then 9 bits */
     uint16_t *codes;        /**< [n_elems] symbol | context << 5, or ESCAPED | 9 bits | context << 9 */
-    /* ecdq: encoding, heads are integers, codes are symbol | class << 5; decoding, heads are expectations, or
-     * for RAW values their place among the listed words, and codes are integers. */
-    uint16_t *tails;  /**< [n_elems]; decoding fp32: of coded elements, first as contexts, or listed */
-    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room]; ecdq has tables first */
+    /* ecdq's encoder: heads are integers, codes are symbol | class << 5. ecdq's decoder: codes are integers;
+     * heads are expectations, but for TW_ECDQ_RAW the offset of the value in the list of escapes. */
+    uint16_t *tails;  /**< [n_elems] of coded elements; decoding fp32: first the heads' symbols */
+    uint16_t *words;  /**< [n_blocks * tw_lossless_cuda_room]; ecdq: a block's tables first */
     uint16_t *listed; /**< [n_blocks * LISTED], fp32 only */
-    uint32_t *lanes;  /**< [n_blocks * LANES], final states; decoding: initial states */
+    uint32_t *lanes;  /**< [n_blocks * LANES] lanes' states at the coder's end */
 } tw_lossless_cuda_job_t;
 
 TW_HD static inline uint32_t tw_lossless_cuda_room(const tw_lossless_cuda_job_t *job)
@@ -119,7 +122,7 @@ TW_HD static inline uint32_t tw_lossless_cuda_room(const tw_lossless_cuda_job_t 
     return job->type == TW_TYPE_FP32 ? TW_LOSSLESS_CUDA_TAILED_ROOM : TW_LOSSLESS_CUDA_ROOM;
 }
 
-/** Bytes from behind the header up to the lossless codec's head. */
+/** Bytes between the header and the lossless codec's head. */
 TW_HD static inline uint32_t tw_lossless_cuda_head_at(const tw_lossless_cuda_job_t *job)
 {
     return job->dithered ? TW_ECDQ_HEAD_BYTES : 0;
@@ -161,10 +164,10 @@ typedef enum tw_lossless_cuda_kernel {
     TW_LOSSLESS_CUDA_KERNELS
 } tw_lossless_cuda_kernel_t;
 
-/** Make the device of the GPU that is current. The kernels are loaded when this returns. */
+/** Make the device object of the current GPU, and load the kernels. */
 tw_status_t tw_lossless_cuda_device_create(tw_entropy_cuda_device_t *device);
 
-/** Make a codec on a device, which is copied. */
+/** Make a codec on a device. `device` is copied. */
 tw_status_t tw_messages_stream_create_on(const tw_entropy_cuda_device_t *device,
                                          const tw_quant_codec_t *codec, tw_quant_messages_stream_t **out);
 

@@ -45,7 +45,7 @@ struct tw_lossless_kernel_sample {
         }
     }
 
-    /** Count coded element x. */
+    /** Count coded element x in its class's counts, and its tail in `tails`. */
     static TW_DEVICE void count(const tw_lossless_cuda_job_t &job, uint32_t x, tw_lossless_cursor &cursor,
                                 tw_lossless_counts_t *counts, uint32_t *tails)
     {

@@ -1,5 +1,4 @@
-/** The lossless decoder: reads what is before the blocks, from untrusted bytes. All kernels are listed in
- *  lossless_decode.cuh. */
+/** The lossless decoder: reads the head, from untrusted bytes. lossless_decode.cuh lists all kernels. */
 #pragma once
 
 #include "quant/cuda/lossless_encode.cuh"
@@ -19,7 +18,8 @@ struct tw_lossless_kernel_open {
         }
     }
 
-    /** Judge a message's header, with the host decoder's checks in their order. */
+    /** Check a message's header, in the host decoder's order, and return the status that the host would
+     *  return. */
     static TW_DEVICE int32_t judge(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_state_t *state = job.state;
@@ -77,12 +77,12 @@ struct tw_lossless_kernel_check {
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
-/** The unread part of the head. All threads of the thread block have the same. */
+/** The unread part of the head. All threads of the thread block hold equal copies. */
 struct tw_lossless_source {
     const uint8_t *begin, *at, *end;
     bool bad;
 
-    /** Returns 1 if there are so many bytes. */
+    /** Returns whether so many bytes are left; if not, the source stays bad. */
     TW_DEVICE bool has(uint64_t bytes)
     {
         bad = bad || bytes > (uint64_t)(end - at);
@@ -110,7 +110,7 @@ struct tw_lossless_source {
     }
 };
 
-/** Bits of the head, which begins aligned to 32-bit words; zeros follow its end. */
+/** Reads bits of the head, which is aligned to 32 bits. Past its end it reads zeros. */
 struct tw_lossless_bit_source {
     const uint32_t *words;
     uint64_t at, end; /* in bits */
@@ -206,7 +206,7 @@ struct tw_lossless_kernel_read {
         }
     }
 
-    /** Read the pieces, which together have all elements: one thread reads them, one after the other. */
+    /** Read the pieces, with one thread. Together they must have all elements. */
     static TW_DEVICE void pieces(const tw_lossless_cuda_job_t &job, tw_lossless_source &source)
     {
         __shared__ uint32_t taken;
@@ -267,7 +267,7 @@ struct tw_lossless_kernel_read {
                      piece.scale > TW_LOSSLESS_SCALE_MAX || piece.scale < -TW_LOSSLESS_SCALE_MAX;
     }
 
-    /** Set the rows to what they are without lists, and find which are all zeros. */
+    /** Set a piece's rows to the piece's scale and class, and those with a ZEROS bit to DEAD. */
     static TW_DEVICE void zeros(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                 tw_lossless_cuda_piece_t &piece, uint32_t *n_live)
     {
@@ -289,7 +289,7 @@ struct tw_lossless_kernel_read {
         *n_live += piece.n_live;
     }
 
-    /** Read the lists: the first warp reads the bits, as each value says where the next one is. */
+    /** Read the lists, with one warp: where a value begins depends on the value before. */
     static TW_DEVICE void lists(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                 uint32_t n_pieces)
     {
@@ -308,7 +308,7 @@ struct tw_lossless_kernel_read {
                 good = good && (!(piece.flags & TW_LOSSLESS_FLAG_COLUMNS) ||
                                 list<TW_LOSSLESS_OF_COLUMNS>(job, piece, bits));
             }
-            /* skip the rest of the last byte, and the byte that makes their number even */
+            /* skip the rest of the last byte, and the zero byte after an odd number of bytes */
             uint64_t end = bits.at + 15 - (bits.at + 15) % 16;
             good = good && end <= bits.end &&
                    (bits.at == end || !(bits.look(bits.at) << (32 - (end - bits.at))));
@@ -336,8 +336,8 @@ struct tw_lossless_kernel_read {
         return good;
     }
 
-    /** Read a list: all lanes read the unary parts, as each value says where the next one is; then each lane
-     *  reads its own rest. */
+    /** Read a list's group of 32 values. All lanes read the ones and zeros of all values, because they tell
+     *  where the next value begins; then each lane reads the other bits of its own value. */
     template <int KIND>
     static TW_DEVICE bool group(const tw_lossless_cuda_job_t &job, const tw_lossless_list<KIND> &values,
                                 uint32_t first, uint32_t n, uint32_t k, tw_lossless_bit_source &bits)
@@ -382,7 +382,7 @@ struct tw_lossless_kernel_read {
         return true;
     }
 
-    /** Read the tables, and fill what the coder looks up. */
+    /** Read the tables, and fill the decoder's look-up tables. */
     static TW_DEVICE void tables(const tw_lossless_cuda_job_t &job, tw_lossless_source &source, uint32_t own,
                                  int32_t window)
     {
@@ -428,7 +428,7 @@ struct tw_lossless_kernel_read {
         tw_entropy_lookup_fill({job.tail_symbols, job.tail_slots}, freqs[0], n);
     }
 
-    /** Read the entries, and find where blocks are. */
+    /** Read the blocks' entries and compute the blocks' offsets. */
     static TW_DEVICE void blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                  uint32_t n_live, uint32_t n)
     {
@@ -450,8 +450,8 @@ struct tw_lossless_kernel_read {
         source.bad = at != job.state->bytes;
     }
 
-    /** The same for ecdq, whose blocks begin with tables that say how long they are: so one block after the
-     *  other. */
+    /** The same for ecdq, one block after the other: a block's length depends on the tables at its
+     *  beginning. */
     static TW_DEVICE void dithered_blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                           uint32_t n_live, uint32_t n)
     {
@@ -475,7 +475,7 @@ struct tw_lossless_kernel_read {
         source.bad = !good;
     }
 
-    /** Count the words of the tables at the beginning of a block, of at most `most` words. */
+    /** Count the words that the tables at the beginning of a block take, `most` at most. */
     static TW_DEVICE uint32_t table_words(const uint8_t *at, uint32_t most)
     {
         const uint32_t classes = most ? at[0] : 0;

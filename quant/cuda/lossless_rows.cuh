@@ -7,7 +7,8 @@
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-/** An element's bits as a number, and its head and tail; see lossless.h. */
+/** Splits an element's bits into head and tail (see lossless.h), joins them, and converts them to a
+ *  number. */
 template <int TYPE>
 struct tw_lossless_element {
     static const int bytes = TYPE == TW_TYPE_FP32 ? 4 : 2;
@@ -36,7 +37,8 @@ struct tw_lossless_element {
     }
 };
 
-/** Where a thread reads or writes: the current segment, kept until an element is in another one. */
+/** The segment that a thread reads or writes. It stays until tw_lossless_seek gets an element in another
+ *  one. */
 struct tw_lossless_cursor {
     uint64_t first, end, at;
 };
@@ -65,7 +67,7 @@ TW_DEVICE uint32_t tw_lossless_load(const tw_lossless_cuda_job_t &job, uint64_t 
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** A row of a piece: n elements from `element` on, the first of them in `column`. */
+/** A row of a piece: n elements from index `element` on. The first one is in column `column`. */
 struct tw_lossless_row {
     uint64_t element;
     uint32_t n, column;
@@ -79,7 +81,7 @@ TW_DEVICE tw_lossless_row tw_lossless_row_at(const tw_lossless_cuda_piece_t &pie
     return {piece.first_elem + begin, (uint32_t)(end - begin), row ? 0 : piece.first};
 }
 
-/** Find the piece that a row of the message belongs to. */
+/** The piece of a row. `row` counts all rows of the message. */
 TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_cuda_job_t &job,
                                                              uint32_t n_pieces, uint32_t row)
 {
@@ -87,7 +89,7 @@ TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_c
     return pieces[tw_entropy_last(n_pieces, row, [&](uint32_t i) { return pieces[i].first_row; })];
 }
 
-/** The number of coded element x, and its row and column. */
+/** Where coded element x is: its piece, its index among all elements, its row's value and its column. */
 struct tw_lossless_place {
     const tw_lossless_cuda_piece_t &piece;
     uint64_t element;
@@ -107,8 +109,7 @@ TW_DEVICE tw_lossless_place tw_lossless_place_of(const tw_lossless_cuda_job_t &j
     return {piece, row.element + i, job.rows[piece.first_row + r], row.column + i};
 }
 
-/** The expectation for an element of a row, in the column of this index; if the piece has no scales of
- *  columns, in any. */
+/** The expectation of an element. `row` is its row's value; `column` is ignored without scales of columns. */
 TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
                                            const tw_lossless_cuda_piece_t &piece, uint16_t row,
                                            uint32_t column)
@@ -118,8 +119,8 @@ TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
                : row;
 }
 
-/** List the rows of a piece that are not all zeros, and count their elements: the whole thread block, of
- *  THREADS threads, calls it. Ends with a barrier. */
+/** List the rows of a piece that are not all zeros, and count their elements. The whole thread block, of
+ *  THREADS threads, must call it. Ends with a barrier. */
 TW_DEVICE void tw_lossless_list_live(const tw_lossless_cuda_job_t &job, tw_lossless_cuda_piece_t &piece)
 {
     uint32_t n_live_rows = 0, n_live = 0;
@@ -149,9 +150,8 @@ TW_DEVICE uint32_t tw_lossless_blocks_of(uint32_t n_live)
     return (n_live + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS;
 }
 
-/** Visit all elements, one warp per row. For a coded one the visitor gets its number, its number among coded
- *  ones, its expectation, and whether the warp visits a whole group of 32; `dead` is called for elements of
- *  rows of zeros. */
+/** Visit all elements, one warp per row: visit(element, index among coded elements, expectation, whether the
+ *  warp visits a whole group of 32) for coded elements, dead(element) for elements of rows of zeros. */
 template <class VISIT, class DEAD>
 TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pieces, uint32_t n_rows,
                                 const VISIT &visit, const DEAD &dead)

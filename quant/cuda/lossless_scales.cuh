@@ -1,5 +1,4 @@
-/** The lossless encoder: scales of rows and columns, and classes. All kernels are listed in
- *  lossless_encode.cuh. */
+/** The lossless encoder: scales of rows and columns, and classes. lossless_encode.cuh lists all kernels. */
 #pragma once
 
 #include "quant/cuda/lossless_rows.cuh"
@@ -86,7 +85,7 @@ struct tw_lossless_kernel_columns {
     }
 };
 
-/** Distance of an element from its expectation; 0 for one without a magnitude. */
+/** The distance of an element from its expectation; 0 if its magnitude is 0. */
 TW_DEVICE uint32_t tw_lossless_off(int32_t magnitude, int32_t expected)
 {
     int32_t off = magnitude - expected;
@@ -135,7 +134,7 @@ struct tw_lossless_kernel_deviations {
 
 /* ---- what pays ----------------------------------------------------------------------------------------- */
 
-/** A list of a piece: scales or classes of its rows, or scales of its columns. */
+/** One of a piece's lists, by KIND: scales of rows, classes of rows, or scales of columns. */
 template <int KIND>
 struct tw_lossless_list {
     const tw_lossless_cuda_job_t &job;
@@ -158,7 +157,7 @@ struct tw_lossless_list {
         return job.rows[piece.first_row + job.live_rows[piece.first_row + i]];
     }
 
-    /** Value i in the form that is sent. */
+    /** Value i, folded as it is sent. */
     TW_DEVICE uint32_t folded(uint32_t i) const
     {
         int32_t value = KIND == TW_LOSSLESS_OF_ROWS      ? tw_lossless_scale_of(row(i))
@@ -167,8 +166,8 @@ struct tw_lossless_list {
         return tw_lossless_folded(value, centre, shift);
     }
 
-    /** Find how many low bits are sent as they are, and the bits of the whole list: the whole thread block
-     *  calls it, all threads get the same. */
+    /** Choose the list's k, and count its bits. The whole thread block must call it; all threads get the same
+     *  result. */
     TW_DEVICE tw_lossless_cuda_list_t measure() const
     {
         uint64_t sum = 0, all;
@@ -218,7 +217,7 @@ struct tw_lossless_kernel_scales {
         }
     }
 
-    /** Choose scales if they save more than they cost. */
+    /** Returns the flags of those scales (of rows, of columns) that save more bits than their lists take. */
     static TW_DEVICE uint32_t choose(const tw_lossless_cuda_piece_t &piece, uint32_t rows_bits,
                                      uint32_t columns_bits)
     {
@@ -281,7 +280,7 @@ struct tw_lossless_kernel_classes {
     }
 };
 
-/** Give a piece's rows one common class if that costs less. */
+/** Choose whether a piece's rows have one class or each its own, by which takes fewer bits. */
 struct tw_lossless_kernel_pieces {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
@@ -303,7 +302,7 @@ struct tw_lossless_kernel_pieces {
     }
 };
 
-/** Count coded elements, before each piece and in all. */
+/** Count the coded elements before each piece and in the message. */
 struct tw_lossless_kernel_count {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {

@@ -1,9 +1,9 @@
-/** Finds the kernel of a name. */
+/** Maps the enum of the kernels of codecs of messages to their code. */
 #pragma once
 
 #include "quant/cuda/ecdq.cuh"
 
-/** Call RUNNER::run<KERNEL>() for a kernel with one instance for each type. */
+/** Call runner.run<KERNEL<TYPE>>() for the TYPE that `type` names. */
 template <class RUNNER, template <int> class KERNEL>
 tw_status_t tw_lossless_select_type(const RUNNER &runner, tw_type_t type)
 {

@@ -1,4 +1,4 @@
-/* Codecs of messages on streams: what a call needs, where that is in the workspace, and the launches. */
+/* Codecs of messages on streams: lays out a call's workspace and launches its kernels. */
 #include "quant/cuda/lossless_job.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@ struct tw_quant_messages_stream {
     tw_quant_codec_t codec;
     tw_entropy_cuda_device_t device;
     int on_device;
-    tw_quant_messages_t *host; /* a codec of the host, for host memory; NULL on a device */
-    /* The shape, and the words that are sent to the device first. */
+    tw_quant_messages_t *host; /* the host's codec, if memory is the host's; NULL on a device */
+    /* The message's pieces, and the words that are copied to the device before kernels run. */
     tw_lossless_shape_t shape;
     tw_entropy_staging_t staging;
 };
@@ -72,7 +72,7 @@ const tw_quant_codec_t *tw_quant_messages_stream_codec(const tw_quant_messages_s
 
 /* ---- workspaces ---------------------------------------------------------------------------------------- */
 
-/** Place what only the lossless codec's coder needs. */
+/** Place the arrays that the lossless codec needs and ecdq does not. */
 static void place_lossless(tw_lossless_cuda_job_t *job, tw_entropy_arena_t *arena, int encoding)
 {
     size_t n_live = job->n_elems, tail_contexts = TW_LOSSLESS_TAIL_CONTEXTS;
@@ -98,8 +98,8 @@ static void place_lossless(tw_lossless_cuda_job_t *job, tw_entropy_arena_t *aren
     job->tails = tw_entropy_arena_take(arena, is_fp32 ? n_live : 0, sizeof(*job->tails));
 }
 
-/** Lay the workspace out. What is filled comes first: state, segments, pieces. What is zeroed, from the state
- *  to the rows, is in one place. Returns all its bytes. */
+/** Lay the workspace out and return its bytes. Arrays that the host fills come first; all that must be
+ *  zeroed, from the state to the rows, is adjacent. */
 static size_t messages_place(tw_lossless_cuda_job_t *job, void *workspace, int encoding)
 {
     tw_entropy_arena_t arena = {(uintptr_t)workspace};
@@ -134,7 +134,7 @@ static uint32_t blocks_of(size_t n_elems)
     return (uint32_t)((n_elems + TW_LOSSLESS_BLOCK_ELEMS - 1) / TW_LOSSLESS_BLOCK_ELEMS);
 }
 
-/** Fill in what both directions know of a call. */
+/** Fill in the members of a job that encoding and decoding share. */
 static tw_lossless_cuda_job_t plan(const tw_quant_messages_stream_t *codec, tw_type_t type, size_t n_elems,
                                    size_t n_segments)
 {
@@ -149,7 +149,7 @@ static tw_lossless_cuda_job_t plan(const tw_quant_messages_stream_t *codec, tw_t
     };
 }
 
-/** Make the segments' pieces, and count everything. */
+/** Make the segments' pieces, and set the job's numbers of pieces, rows, columns and blocks. */
 static tw_status_t plan_encode(tw_quant_messages_stream_t *codec, const tw_quant_message_args_t *args,
                                size_t n_elems, tw_lossless_cuda_job_t *job)
 {
@@ -208,7 +208,7 @@ size_t tw_quant_messages_decode_workspace_bytes(tw_quant_messages_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/** Send the segments' addresses to the device. */
+/** Copy the segments' addresses to the device. */
 static tw_status_t fill_segments(tw_quant_messages_stream_t *codec, const tw_lossless_cuda_job_t *job,
                                  const tw_quant_message_args_t *args, int encoding, tw_stream_t stream)
 {

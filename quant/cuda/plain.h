@@ -1,4 +1,5 @@
-/** Strips of plain memory: conversion to fp32 and back, with the bits of float.h. C++17 and CUDA. */
+/** Strips of unencoded elements: converts them to fp32 and back, with the same bits as float.h. C++17 and
+ *  CUDA. */
 #pragma once
 
 #include "quant/cuda/strip.h"
@@ -8,7 +9,7 @@
 #include <cuda_fp16.h>
 #endif
 
-/** 32-bit words that a strip of a plain type fills. */
+/** The 32-bit words of a strip of a type. */
 #define TW_STRIP_PLAIN_WORDS(type) ((type) == TW_TYPE_FP32 ? 16 : 8)
 
 /** Convert the two elements of a word to fp32. */
@@ -44,7 +45,7 @@ TW_HD static inline void tw_strip_widen(const uint32_t (&words)[TW_STRIP_PLAIN_W
     }
 }
 
-/** Convert two fp32 values, neither of them NaN, to a word; nearest even, overflow to infinity. */
+/** Convert two fp32 values, neither of them NaN, to a word: rounded to nearest even, overflow to infinity. */
 template <int TYPE>
 TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 {
@@ -65,7 +66,7 @@ TW_HD static inline uint32_t tw_strip_narrow_word(float low, float high)
 #endif
 }
 
-/** What is done with a result beyond its type's range. */
+/** How a result beyond its type's range is stored. */
 typedef enum tw_strip_fit_mode {
     TW_STRIP_IN_RANGE, /**< all values are known to be finite and in the type's range */
     TW_STRIP_INFINITE, /**< beyond the range it becomes infinite */
@@ -91,7 +92,7 @@ TW_HD static inline void tw_strip_fit(const float (&x)[TW_STRIP_ELEMS], tw_strip
             words[i] = tw_float_bits(x[i]);
         }
     } else if (mode == TW_STRIP_IN_RANGE ||
-               tw_strip_amax_bits(x) <= 0x477fe000u) { /* 65504 fits both types */
+               tw_strip_amax_bits(x) <= 0x477fe000u) { /* fp16's largest number; it is in bf16's range, too */
         for (int w = 0; w < TW_STRIP_ELEMS / 2; w++) {
             words[w] = tw_strip_narrow_word<TYPE>(x[2 * w], x[2 * w + 1]);
         }

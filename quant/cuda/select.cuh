@@ -1,14 +1,14 @@
-/** Finds the kernel of a job. A RUNNER has `template <class KERNEL> static tw_status_t run(job, grid)`: one
- *  launches on a GPU, the tests' one emulates.
+/** Finds the kernel of a job and runs it with a RUNNER, which has `template <class KERNEL> static tw_status_t
+ *  run(job, grid)`. One RUNNER launches on a GPU, the tests' one emulates a GPU.
  *
  *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are
- *  not: they are the same for all threads, so a branch costs nothing compared to memory, while each would
- *  double the number of kernels. */
+ *  not: each would double the number of kernels, while a branch that all threads take alike is cheap compared
+ *  to memory. */
 #pragma once
 
 #include "quant/cuda/kernels.cuh"
 
-/* Kernels by plain type and kind of codes. */
+/* Kernels with two template parameters: the type of unencoded elements, the kind of codes. */
 template <int TYPE, int KIND>
 using tw_kernel_encode_plain = tw_kernel_encode<tw_kernel_source_plain<TYPE>, KIND>;
 template <int TYPE, int KIND>
@@ -26,8 +26,7 @@ struct tw_kernel_kinds {
 using tw_kernel_all = tw_kernel_kinds<TW_CODE_KINDS>;
 using tw_kernel_sums = tw_kernel_kinds<TW_CODE_KINDS_OF_SUMS>; /**< kinds that reductions can sum */
 
-/** Find the kernel of the output's kind: only reductions have two codecs; for reduce_decode both are the
- *  inputs'. */
+/** Run the kernel for the kind of args.out. Only reduce_encode has another kind for its inputs. */
 template <class RUNNER, template <int, int> class KERNEL, int TYPE, int KIND, int... KINDS>
 tw_status_t tw_kernel_select_kind(const tw_cuda_job_t *job, uint32_t grid, tw_kernel_kinds<KIND, KINDS...>)
 {
@@ -53,7 +52,8 @@ tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** Find the kernel of reduce_encode, by the kinds of its inputs and of its output: it has no plain side. */
+/** The kernels of reduce_encode, by the kinds of inputs and output. They have no type: all data is
+ *  encoded. */
 template <int IN_KIND, int KIND>
 using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_KIND>, KIND>;
 

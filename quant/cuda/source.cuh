@@ -1,6 +1,6 @@
-/** Sources of values to encode: a plain array, a difference, a sum of encoded inputs, the outcome of an AdamW
- *  step. A source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per
- *  thread; `blocks_min`: thread blocks that are to fit on a multiprocessor, which bounds the registers. */
+/** Sources of values to encode: an array, a difference, a sum of encoded inputs, the result of an AdamW step.
+ *  A source fills all rows of a thread with fp32 values, 0 past the segment's end. `rows`: strips per thread.
+ *  `blocks_min`: thread blocks that must fit on a multiprocessor, which limits registers. */
 #pragma once
 
 #include "quant/cuda/view.cuh"
@@ -18,7 +18,7 @@ TW_DEVICE const uint8_t *tw_kernel_input(const tw_kernel_view &view, uint32_t k)
     return (const uint8_t *)(uintptr_t)address;
 }
 
-/** Where this thread's strips are in every input, from the input's first byte. */
+/** Offsets of this thread's strips from an input's first byte, the same in all inputs. */
 template <int ROWS>
 struct tw_kernel_offsets {
     uint64_t frame;
@@ -43,14 +43,14 @@ TW_DEVICE tw_kernel_offsets<ROWS> tw_kernel_input_offsets(const tw_kernel_view &
     return offsets;
 }
 
-/** What is loaded of one input: its codes, and its scales as tw_kernel_load_scale gives them. */
+/** This thread's codes and scales of one input, as loaded (scales: by tw_kernel_load_scale). */
 template <int KIND, int ROWS>
 struct tw_kernel_encoded {
     tw_kernel_codes<KIND> codes[ROWS];
     uint32_t scale[ROWS];
 };
 
-/** Load a whole tile's strips of an aligned input: no branch between the loads. */
+/** Load an aligned input's strips of a whole tile, without branches between the loads. */
 template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_load_encoded_whole(const tw_kernel_view &view,
                                             const tw_kernel_offsets<ROWS> &offsets, const uint8_t *input,
@@ -64,7 +64,7 @@ TW_DEVICE void tw_kernel_load_encoded_whole(const tw_kernel_view &view,
     }
 }
 
-/** Load any input; zeros for rows that are not used. */
+/** Load any input. Rows that the tile does not use get zeros. */
 template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
                                           const uint8_t *input, tw_kernel_encoded<KIND, ROWS> &encoded)
@@ -85,7 +85,7 @@ TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_k
     }
 }
 
-/** Compute sum += input 0, then input 1, ... This is the common case, bf16 scales of ordinary size, without
+/** Compute sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, has no
  *  branches. */
 template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<KIND, ROWS> (&inputs)[N],
@@ -122,7 +122,7 @@ TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded
     }
 }
 
-/** Compute sum += inputs k .. k + N - 1; N of them are loaded at the same time. */
+/** Load inputs k .. k + N - 1 at the same time, and add them to sum in order. */
 template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_offsets<ROWS> &offsets,
                                     uint32_t k, tw_kernel_values (&sum)[ROWS])
@@ -149,7 +149,7 @@ TW_DEVICE void tw_kernel_add_inputs(const tw_kernel_view &view, const tw_kernel_
     tw_kernel_add<KIND, ROWS, N>(view, encoded, sum);
 }
 
-/** Compute factor * (input 0 + input 1 + ...), rotated back if that is wanted. */
+/** Compute factor * (input 0 + input 1 + ...). If args.undo is 1, undo the rotation before the factor. */
 template <int KIND, int ROWS>
 TW_DEVICE void tw_kernel_sum(const tw_kernel_view &view, tw_kernel_values (&x)[ROWS])
 {
@@ -190,7 +190,7 @@ struct tw_kernel_source_sum {
             return;
         }
         TW_UNROLL
-        for (int u = 0; u < rows; u++) { /* the inputs' padding need not be zeros */
+        for (int u = 0; u < rows; u++) { /* codes in the inputs' padding may not be 0 */
             uint32_t n = tw_kernel_elems(view, u);
             for (int i = 0; i < TW_STRIP_ELEMS; i++) {
                 x[u][i] = (uint32_t)i < n ? x[u][i] : 0.0f;
@@ -239,9 +239,9 @@ struct tw_kernel_source_delta {
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** Values new master - replica, of an AdamW step. src: gradient[n], base: replica type[n]; words[list], [list
- *  + 1], [list + 2]: master, m, v, fp32[n], which are updated. It takes one row, as it holds five arrays at a
- *  time. */
+/** Values new master - replica of an AdamW step. src: gradient[n], base: replica, type[n]; words[list], [list
+ *  + 1], [list + 2]: addresses of master, m, v, fp32[n], which are updated. A thread has only one row,
+ *  because it holds five arrays in registers. */
 template <int TYPE>
 struct tw_kernel_source_adamw {
     static constexpr int rows = 1, blocks_min = 2;

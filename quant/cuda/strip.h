@@ -1,7 +1,6 @@
-/** Arithmetic on strips: what block.h does to one element, done to the 16 that a CUDA thread holds, without
- *  the instructions that are slow on GPUs (divisions, conversions between integers and floats) and with the
- *  rare cases moved out of the common path. The same bits; runs on the CPU too, where the tests compare the
- *  two. C++17 and CUDA. */
+/** Arithmetic on strips: block.h for the 16 elements that a CUDA thread holds. It avoids instructions that
+ *  are slow on GPUs (divisions, conversions between integers and floats), and moves rare cases out of the
+ *  common path. The bits are the same; tests on the CPU compare the two. C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
@@ -9,12 +8,12 @@
 
 #include <math.h>
 
-/** 32-bit words that the codes of a strip fill. */
+/** The 32-bit words of a strip's codes. */
 #define TW_STRIP_CODE_WORDS(kind) (TW_CODE_BITS(kind) / 2)
 
 /* ---- primitives ---------------------------------------------------------------------------------------- */
 
-/** Byte i of the result is byte (selector >> 4 * i & 7) of a (0-3) and b (4-7). */
+/** Byte i of the result is byte number (selector >> 4 * i & 7); bytes 0 to 3 are a's, 4 to 7 are b's. */
 TW_HD static inline uint32_t tw_strip_bytes(uint32_t a, uint32_t b, uint32_t selector)
 {
 #ifdef __CUDA_ARCH__
@@ -38,7 +37,7 @@ TW_HD static inline float tw_strip_fma(float a, float b, float c)
 #endif
 }
 
-/** a * b + c for an exact a * b, so that fusing the two makes no difference. */
+/** a * b + c, only for exact a * b: then a fused multiply-add gives the same bits. */
 TW_HD static inline float tw_strip_fma_exact(float a, float b, float c)
 {
 #ifdef __CUDA_ARCH__
@@ -53,7 +52,7 @@ TW_HD static inline bool tw_strip_is_nan(float x)
     return tw_float_abs_bits(x) > TW_FLOAT_INF_BITS;
 }
 
-/** The larger magnitude; NaN counts as above all. */
+/** The larger magnitude; NaN if either is NaN. */
 TW_HD static inline float tw_strip_max_magnitude(float a, float b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -79,7 +78,7 @@ TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS]
 
 /* ---- scale --------------------------------------------------------------------------------------------- */
 
-/** a / reach, correctly rounded if the result is at least 2^-125: the residual of the first guess is
+/** a / reach, correctly rounded if the result is at least 2^-125, because the first guess's residual is then
  *  exact. */
 TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
 {
@@ -87,7 +86,7 @@ TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
     return tw_strip_fma(tw_strip_fma(-q, reach, a), reach_inv, q);
 }
 
-/** The same as tw_block_scale. */
+/** tw_block_scale, with the same bits. */
 TW_HD static inline float tw_strip_scale(float amax, float reach, float reach_inv, bool fp32)
 {
     uint32_t bits = tw_float_bits(tw_strip_divide(amax, reach, reach_inv));
@@ -96,7 +95,7 @@ TW_HD static inline float tw_strip_scale(float amax, float reach, float reach_in
     return amax == 0.0f ? 0.0f : tw_float_of_bits(bits);
 }
 
-/** The same as tw_block_inverse. */
+/** tw_block_inverse, with the same bits. */
 TW_HD static inline float tw_strip_inverse(float scale)
 {
 #ifdef __CUDA_ARCH__
@@ -115,9 +114,7 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/* A float in [2^23, 2^24) holds an integer in its lowest bits: so conversions are byte moves and one
- * addition.
- * */
+/* A float in [2^23, 2^24) holds an integer in its lowest bits, so a conversion is byte moves and an addition. */
 
 template <int KIND>
 TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],
@@ -149,7 +146,7 @@ TW_HD static inline uint32_t tw_strip_lowest_bytes(uint32_t a, uint32_t b, uint3
     return tw_strip_bytes(tw_strip_bytes(a, b, 0x0040u), tw_strip_bytes(c, d, 0x0040u), 0x5410u);
 }
 
-/** Pack words whose lowest bits are the codes. */
+/** Pack 16 words, whose lowest bits are codes, into a strip's code words. */
 template <int KIND>
 TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
                                        uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)])
@@ -171,8 +168,8 @@ TW_HD static inline void tw_strip_pack(const uint32_t (&q)[TW_STRIP_ELEMS],
     }
 }
 
-/** Round to nearest even. Only 2-bit codes are clamped: for the other kinds |x * inverse| is at most
- *  qmax * (1 + 2^-22), if the scale is one of tw_block_scale's, and that rounds to at most qmax. */
+/** Round to nearest even. Only 2-bit codes are clamped. For other kinds |x * inverse| is at most qmax * (1 +
+ *  2^-22), if tw_block_scale made the scale; that rounds to at most qmax. */
 template <int KIND>
 TW_HD static inline void tw_strip_quantize_nearest(const float (&x)[TW_STRIP_ELEMS], float inverse,
                                                    uint32_t (&q)[TW_STRIP_ELEMS])
@@ -218,8 +215,8 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
             words[4 * quad + i] = r.word[i];
         }
     }
-    /* Shift by 0 to 3 words, in two steps: an index known only at run time would put the array into
-     * memory. */
+    /* Shift by 0 to 3 words, in two steps. An index unknown at compile time would move the array from
+     * registers to memory. */
     for (int i = 0; i < TW_STRIP_ELEMS + 3; i++) {
         words[i] = shift & 1 ? words[i + 1] : words[i];
     }
@@ -228,7 +225,8 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
     }
 }
 
-/** Decode values, still rotated. `overflow`: tw_block_may_overflow for fp32, or anything stricter. */
+/** Decode values; the rotation is not undone. `overflow` must be true if tw_block_may_overflow is, for
+ *  fp32. */
 template <int KIND>
 TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool overflow, float (&x)[TW_STRIP_ELEMS])
@@ -251,8 +249,9 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
     }
 }
 
-/** Compute sum += decoded, for a scale that tw_strip_scale_is_small accepts. With a bf16 scale (8 bits of
- *  mantissa) and a code of at most 8 bits the product is `exact`, so one fused operation does both. */
+/** Compute sum += decoded, for a scale that tw_strip_scale_is_small accepts. `exact`: the scale is bf16 (8
+ *  bits of mantissa), so its product with a code of at most 8 bits is exact, and one fused operation does
+ *  both. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])
@@ -279,7 +278,7 @@ TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRI
 
 /* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/** Do the butterflies inside a strip: strides 1 to 8. Stride 16 is between two neighbouring threads. */
+/** Do the butterflies within a strip: strides 1 to 8. Stride 16 is between neighbouring threads. */
 TW_HD static inline void tw_strip_rotate_inside(float (&y)[TW_STRIP_ELEMS])
 {
     for (int stride = 1; stride < TW_STRIP_ELEMS; stride *= 2) {

@@ -1,10 +1,10 @@
 /** Launch geometry of the CUDA kernels: which tile, strip and byte belongs to which thread. Pure arithmetic,
- *  tested on the CPU over every ragged size; no CUDA needed. Compiles as C11, C++17 and CUDA.
+ *  tested on the CPU over every ragged size. Compiles as C11, C++17 and CUDA.
  *
- *  Words: a strip is 16 consecutive elements, which one thread holds in one row; two strips, in neighbouring
- *  lanes, are a Hadamard group, so a strip never crosses a block. A tile is what a thread block handles at a
- *  time: whole blocks of one segment. It has `rows` strips per thread, and a warp's strips are contiguous:
- *  strip (warp * rows + row) * 32 + lane. */
+ *  Terms: a strip is 16 consecutive elements of a block, held by one thread. A thread holds `rows` strips;
+ *  strip number u is in row u. Two strips, in neighbouring lanes, are a Hadamard group. A tile is whole
+ *  blocks of one segment, which a thread block handles at a time. A warp's strips are contiguous: the
+ *  thread's strip in `row` is number (warp * rows + row) * 32 + lane of the tile. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
@@ -12,7 +12,7 @@
 #define TW_STRIP_ELEMS 16
 #define TW_CUDA_WARP 32u
 #define TW_CUDA_ROWS_MAX 2u
-#define TW_CUDA_TILE_ELEMS_MAX 4096u /**< as large as the largest block */
+#define TW_CUDA_TILE_ELEMS_MAX 4096u /**< the size of the largest block */
 #define TW_CUDA_TILE_STRIPS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_STRIP_ELEMS)
 #define TW_CUDA_TILE_BLOCKS_MAX (TW_CUDA_TILE_ELEMS_MAX / TW_QUANT_BLOCK_MIN)
 
@@ -25,8 +25,9 @@ typedef struct tw_cuda_codec {
     uint32_t block_strips, block_magic; /**< p / block_strips = (p * block_magic) >> 32 for p < 2^16 */
     uint32_t scale_bytes, header_bytes, frame_bytes;
     uint32_t frame_elems;
-    uint32_t pad_mask;      /**< codes are padded to 16 bytes: this many elements fill them, less 1 */
-    float reach, reach_inv; /**< largest magnitude in steps; 1 / reach rounded to nearest */
+    /** number of elements whose codes fill 16 bytes, minus 1; codes are padded to 16 bytes */
+    uint32_t pad_mask;
+    float reach, reach_inv; /**< tw_block_reach; 1 / reach rounded to nearest */
 } tw_cuda_codec_t;
 
 static inline tw_cuda_codec_t tw_cuda_codec_of(const tw_quant_codec_t *codec)
@@ -58,7 +59,7 @@ typedef struct tw_cuda_place {
     uint32_t codes_offset;
 } tw_cuda_place_t;
 
-/** Find the place of strip `p`, counted from the frame's first element. */
+/** The place of strip p; p counts from the frame's first element. */
 TW_HD static inline tw_cuda_place_t tw_cuda_place_of(const tw_cuda_codec_t *codec, uint32_t p)
 {
     tw_cuda_place_t place;
@@ -70,7 +71,8 @@ TW_HD static inline tw_cuda_place_t tw_cuda_place_of(const tw_cuda_codec_t *code
     return place;
 }
 
-/** Where a tile begins in an encoded segment: a frame, and strips from its beginning. */
+/** Where a tile begins in an encoded segment: the offset of a frame, and the strips from the frame's
+ *  beginning. */
 typedef struct tw_cuda_origin {
     uint64_t frame_offset; /**< in bytes */
     uint32_t strip;
@@ -84,7 +86,7 @@ TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_block(const tw_cuda_codec
     return origin;
 }
 
-/** For an input whose blocks differ from the tile's; `elem` is a multiple of 16. */
+/** The origin of an element. For an input whose blocks differ from the tile's. elem: a multiple of 16. */
 TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_elem(const tw_cuda_codec_t *codec, uint64_t elem)
 {
     tw_cuda_origin_t origin;
@@ -101,7 +103,7 @@ typedef struct tw_cuda_tiling {
     uint32_t tile_blocks, tile_strips, tile_elems;
     uint32_t lane_steps;     /**< 2^lane_steps neighbouring lanes always share a block */
     uint32_t row_steps;      /**< 2^row_steps neighbouring rows always share a block */
-    uint32_t through_shared; /**< 1: a block may extend over more lanes, rows or warps than those */
+    uint32_t through_shared; /**< 1: a block may span more lanes, rows or warps than these */
 } tw_cuda_tiling_t;
 
 static inline tw_cuda_tiling_t tw_cuda_tiling_of_rows(const tw_cuda_codec_t *codec, uint32_t threads,
@@ -124,8 +126,8 @@ static inline tw_cuda_tiling_t tw_cuda_tiling_of_rows(const tw_cuda_codec_t *cod
     return t;
 }
 
-/** Choose the tiling of a kernel whose threads hold up to `rows_max` strips. Tiles are smaller if there is
- *  little work: `min_tiles` fill the GPU. */
+/** Choose the tiling of a kernel whose threads hold up to rows_max strips. If there would be fewer than
+ *  min_tiles tiles, which fill the GPU, tiles are made smaller. */
 static inline tw_cuda_tiling_t tw_cuda_tiling_choose(const tw_cuda_codec_t *codec, uint32_t rows_max,
                                                      uint64_t n_elems, uint64_t min_tiles)
 {
@@ -157,7 +159,7 @@ TW_HD static inline uint32_t tw_cuda_strip(const tw_cuda_tiling_t *tiling, uint3
 typedef struct tw_cuda_tile {
     uint64_t first_block, first_elem; /**< indices in the segment */
     uint32_t elems;                   /**< elements of the segment in this tile */
-    uint32_t padded_elems;            /**< the same, with padding of the last codes to 16 bytes */
+    uint32_t padded_elems;            /**< elements, with the padding of the last codes to 16 bytes */
 } tw_cuda_tile_t;
 
 /** Tile `index` of a segment of n_elems. */
@@ -170,20 +172,21 @@ TW_HD static inline tw_cuda_tile_t tw_cuda_tile_at(const tw_cuda_tiling_t *tilin
     tile.first_elem = index * tiling->tile_elems;
     uint64_t left = n_elems - tile.first_elem;
     tile.elems = left < tiling->tile_elems ? (uint32_t)left : tiling->tile_elems;
-    /* Frames begin at multiples of what fills 16 bytes; with 2 bits, blocks and tiles may not. */
+    /* Frames begin at multiples of pad_mask + 1 elements. With 2 bits, blocks and tiles may begin between
+     * these. */
     uint32_t phase = (uint32_t)tile.first_elem & codec->pad_mask;
     uint32_t end = (phase + tile.elems + codec->pad_mask) & ~codec->pad_mask;
     tile.padded_elems = left > tiling->tile_elems ? tile.elems : end - phase;
     return tile;
 }
 
-/** The block of strip o, counted from the tile's first. */
+/** The block of a tile's strip o, counted from the tile's first block. */
 TW_HD static inline uint32_t tw_cuda_tile_block(const tw_cuda_codec_t *codec, uint32_t o)
 {
     return (uint32_t)(((uint64_t)o * codec->block_magic) >> 32);
 }
 
-/** How many elements of the segment are in strip o of a tile: 0 to 16. */
+/** The number of the segment's elements in strip o of a tile: 0 to 16. */
 TW_HD static inline uint32_t tw_cuda_strip_elems(const tw_cuda_tile_t *tile, uint32_t o)
 {
     uint32_t first = o * TW_STRIP_ELEMS;
@@ -193,20 +196,20 @@ TW_HD static inline uint32_t tw_cuda_strip_elems(const tw_cuda_tile_t *tile, uin
     return tile->elems - first < TW_STRIP_ELEMS ? tile->elems - first : TW_STRIP_ELEMS;
 }
 
-/** Whether strip o's Hadamard group is whole. */
+/** Whether strip o's Hadamard group has 32 elements. */
 TW_HD static inline int tw_cuda_group_is_whole(const tw_cuda_tile_t *tile, uint32_t o)
 {
     return (o / 2 + 1) * TW_QUANT_HADAMARD_ELEMS <= tile->elems;
 }
 
-/** Whether codes are stored for strip o: of elements, or zeros that pad the segment. */
+/** Whether codes are stored for strip o: those of elements, or zeros as the segment's padding. */
 TW_HD static inline int tw_cuda_strip_is_stored(const tw_cuda_tile_t *tile, uint32_t o)
 {
     return o * TW_STRIP_ELEMS < tile->padded_elems;
 }
 
-/** The first unused scale of the tile's last frame; slots [first, 8) are written as zeros; 8: there are none.
- *  Only a segment's last tile has any. */
+/** The first unused scale of the tile's last frame, or 8 if none is unused. Scales from it to 7 are written
+ *  as zeros. Only a segment's last tile has any. */
 TW_HD static inline uint32_t tw_cuda_first_unused_scale(const tw_cuda_codec_t *codec,
                                                         const tw_cuda_tile_t *tile, uint64_t n_elems)
 {
@@ -218,8 +221,8 @@ TW_HD static inline uint32_t tw_cuda_first_unused_scale(const tw_cuda_codec_t *c
     return last % TW_QUANT_FRAME_BLOCKS + 1;
 }
 
-/** Count the strips from the tile's frame (tw_cuda_origin_of_block) to the first one of the block with scale
- *  `slot` of the last frame. */
+/** The first strip of block `slot` of the tile's last frame, counted from the frame of
+ *  tw_cuda_origin_of_block. */
 TW_HD static inline uint32_t tw_cuda_last_frame_strip(const tw_cuda_codec_t *codec,
                                                       const tw_cuda_tile_t *tile, uint32_t slot)
 {

@@ -1,22 +1,23 @@
 /** The lossless codec of floating-point tensors: its format and backends. Private to the folder and its
  *  white-box tests.
  *
- *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder finds in a tensor),
- *  model.h and prepare.c (the coder's tables), head.c (how scales and tables are sent), walk.c (the order of
- *  elements), codec.c (the public calls), and last lanes.h and symbols.h (ref.c again, 8 or 16 elements at a
- *  time). tables.h has constants; tails.h chooses how an encoder sends tails.
+ *  Read value.h (one element), ref.c (one block, the oracle), then scales.c (what an encoder finds in a
+ *  tensor), model.h and prepare.c (the coder's tables), head.c (how scales and tables are sent), walk.c (the
+ *  order of elements), codec.c (the public calls), and last lanes.h and symbols.h (ref.c again, 8 or 16
+ *  elements at a time). tables.h has constants; tails.h chooses how an encoder sends tails.
  *
- *  An element has a head of 16 bits, like a bf16 (sign, 8 bits of exponent, 7 of mantissa), and a tail: nothing
- *  for bf16, the low 16 bits of fp32, the low 3 bits of fp16 (whose exponent has 5 bits). Its magnitude is
- *  (head & 0x7fff) >> 5: a logarithm in quarters of an octave, except that it is linear between powers of two.
+ *  An element has a head of 16 bits, like a bf16 (sign, 8 bits of exponent, 7 of mantissa), and a tail:
+ *  nothing for bf16, the low 16 bits of fp32, the low 3 bits of fp16 (whose exponent has 5 bits). Its
+ *  magnitude is (head & 0x7fff) >> 5: a logarithm in quarters of an octave, except that it is linear between
+ *  powers of two.
  *
- *  A message is a list of pieces. A piece is a matrix, or a part of one that begins and ends anywhere. Each row
- *  has a scale and a class, which tells how far its elements are from their expectation; rows of zeros have
- *  neither. A column may have a scale. An element's expectation is its row's scale plus its column's. Coded are
- *  the exponent and the first bit of the mantissa (9 bits: half octaves), relative to the expectation. The
- *  other 7 bits of the head are noise and sent as they are. So are tails, except those of fp32 numbers that had
- *  fewer bits once, or are sums of such numbers. Of these the number of zeros at the end is coded, under the
- *  head's octave, and the bits above the lowest one are sent as they are.
+ *  A message is a list of pieces. A piece is a matrix, or a part of one that begins and ends anywhere. Each
+ *  row has a scale and a class, which tells how far its elements are from their expectation; rows of zeros
+ *  have neither. A column may have a scale. An element's expectation is its row's scale plus its column's.
+ *  Coded are the exponent and the first bit of the mantissa (9 bits: half octaves), relative to the
+ *  expectation. The other 7 bits of the head are noise and sent as they are. So are tails, except those of
+ *  fp32 numbers that had fewer bits once, or are sums of such numbers. Of these the number of zeros at the
+ *  end is coded, under the head's octave, and the bits above the lowest one are sent as they are.
  *
  *  Message, little-endian, with no padding but what is named here:
  *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32
@@ -24,22 +25,22 @@
  *           (index + 1) * CHECK_FACTOR)^2 over words of 16 bits, the last one filled with a zero byte
  *    plain:   type[n]
  *    coded:   u32 bytes before the blocks, from here on;  i8 window, in octaves;  u8 mask of the classes that
- *           have their own tables;  number of pieces, at most n / 512 + 1;  the pieces;  for each piece with the
- *           flag ZEROS a bit for each row (1: all zeros), in whole bytes;  the tables of the mask's classes;
- *           the lists of all pieces, as bits, the last byte filled with zeros: for each piece, as its flags
- *           say, scales of its rows that are not all zeros, their classes, scales of its columns;  a zero byte
- *           if the number of bytes is odd;  an entry for each block;  the blocks
+ *           have their own tables;  number of pieces, at most n / 512 + 1;  the pieces;  for each piece with
+ *           the flag ZEROS a bit for each row (1: all zeros), in whole bytes;  the tables of the mask's
+ *           classes; the lists of all pieces, as bits, the last byte filled with zeros: for each piece, as
+ *           its flags say, scales of its rows that are not all zeros, their classes, scales of its columns;
+ *           a zero byte if the number of bytes is odd;  an entry for each block;  the blocks
  *    number:  7 bits a byte, low first, the high bit set on all but the last; below 2^32
- *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST the
- *           number of the first element's index in its row, not 0 (without the flag it is 0);  i16 scale.
+ *    piece:   u8 flags | class << 5;  number of elements;  number of elements in a row;  with the flag FIRST
+ *           the number of the first element's index in its row, not 0 (without the flag it is 0);  i16 scale.
  *           Class and scale are those of all rows if rows do not have their own
- *    list:    of values minus a centre: the piece's scale for scales of rows, the piece's class for classes, 0
- *           for scales of columns. Only pieces of 16 rows or more have scales of columns; they are first
+ *    list:    of values minus a centre: the piece's scale for scales of rows, the piece's class for classes,
+ *           0 for scales of columns. Only pieces of 16 rows or more have scales of columns; they are first
  *           divided by 1 << shift, which is 0 for 48 whole rows or more, 1 for 20 or more, else 2. The values
  *           0, -1, 1, -2 ... are sent as x = 0, 1, 2, 3 ... Bits, the lowest of a byte first: 4 bits k, at
- *           most 11; then for each 32 values (the last ones may be fewer): x >> k ones and a zero for each, or
- *           12 ones if x >> k is 12 or more;  the low k bits of each;  the 13 bits of x >> k of each with 12
- *           ones
+ *           most 11; then for each 32 values (the last ones may be fewer): x >> k ones and a zero for each,
+ *           or 12 ones if x >> k is 12 or more;  the low k bits of each;  the 13 bits of x >> k of each with
+ *           12 ones
  *    table:   u8[63] densities, u8 zeros, u8 escapes: see model.h. Classes that are not in the mask have the
  *           tables there. After the tables, if TAILED: u8 number of tables of tails, at most 16;  u8[17]
  *           densities for each of them
@@ -48,25 +49,27 @@
  *           The block: the 7 bits, 28 bytes for 32 elements, without their first 64 bytes;  u16[words];
  *           u32[32] lanes;  u16[escapes]: first 16 bits for tails, then 9 bits for heads;  the tails.
  *           If RAW: u16[elements] heads;  the tails
- *    lanes:   lane i begins as START + bytes 2 i (low) and 2 i + 1 of those first 64 bytes, or 0 past their end
+ *    lanes:   lane i begins as START + bytes 2 i (low) and 2 i + 1 of those first 64 bytes, or 0 past their
+ *           end
  *    7 bits:  byte k has the bits of element k, and as its high bit one of elements 28 to 31: bit k mod 7 of
- *           element 28 + k / 7. A last group of n < 32 has min(n, 28) bytes. If a block's number of these bytes
- *           is odd, a zero byte follows
+ *           element 28 + k / 7. A last group of n < 32 has min(n, 28) bytes. If a block's number of these
+ *           bytes is odd, a zero byte follows
  *    tails:   fp32: u16 each. fp16: for 32 elements u32[3], word k has bit k of each
  *           TAILED (only fp32): RAW: u16 each; or the number of tails that are not 0, at most one in LISTED:
  *           u16 index, u16 tail of each of them; or CODED, only if heads are: in the lanes, before all heads,
- *           for each 32 elements the bits above their lowest ones, then symbols: the number of zeros at the end,
- *           or an escape. Of m tables, table m - 16 + min(15, (the head's symbol + 1) / 2) is used, or the first
+ *           for each 32 elements the bits above their lowest ones, then symbols: the number of zeros at the
+ *           end, or an escape. Of m tables, table m - 16 + min(15, (the head's symbol + 1) / 2) is used, or
+ *           the first
  *
- *  Why so: bits an element, for gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in messages
- *  of 49,152 elements, 32 rows of each of four matrices:
+ *  Why so: bits an element, for gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in
+ *  messages of 49,152 elements, 32 rows of each of four matrices:
  *    10.44 as above: scales and classes take 0.08 of it, lanes 0.024
  *    10.53 with each class's own table, lists in which 32 values have as many bits as the widest of them
  *        needs, lanes that begin empty, columns in quarters of an octave
  *    0.2 to 0.3 more with one class for all rows; 0.5 to 1 more without scales of columns
  *  Not better: a table for each phase; densities without widths (0.02 more each); scales of rows in half
- *  octaves (0.01 more); columns' scales without elements far below (0.016 less, but bad if columns differ by
- *  more than two octaves).
+ *  octaves (0.01 more); scales of columns that ignore elements far below the others (0.016 less, but bad if
+ *  columns differ by more than two octaves).
  */
 #pragma once
 
