@@ -114,7 +114,7 @@ TW_HD static inline bool tw_strip_scale_is_small(float scale)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/* A float in [2^23, 2^24) holds an integer in its lowest bits, so a conversion is byte moves and an addition. */
+/* A float in [2^23, 2^24) holds an integer in its lowest bits: a conversion is byte moves and an addition. */
 
 template <int KIND>
 TW_HD static inline void tw_strip_unpack(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],

@@ -1,6 +1,6 @@
-/** What every kernel is made of: its parameters, a thread's view of a tile, strips of plain and of encoded
- *  memory, the rotation. tiling.h says which thread holds what, strip.h has the arithmetic of a strip. The
- *  tests compile this for the CPU, with their own header in place of device.cuh. */
+/** What all kernels share: parameters, a thread's view of a tile, loads and stores of strips of elements and
+ *  of encoded strips, the rotation. tiling.h says which thread holds which strips; strip.h has their
+ *  arithmetic. The tests compile this file for the CPU, with their own header in place of device.cuh. */
 #pragma once
 
 #ifdef __CUDACC__
@@ -37,8 +37,8 @@ struct tw_kernel_view {
     const tw_cuda_segment_t *segment;
     tw_cuda_tile_t tile;
     uint32_t lane;
-    uint32_t first_strip; /**< in row 0; each further row is 32 more */
-    bool whole;           /**< every thread has all its rows, and all of them are whole strips */
+    uint32_t first_strip; /**< the thread's strip in row 0; in row u it is 32 u more */
+    bool whole;           /**< all threads have all their rows, and all strips are whole */
 };
 
 TW_DEVICE tw_kernel_view tw_kernel_view_tile(const tw_cuda_args_t &args, const uint64_t *words,
@@ -66,7 +66,7 @@ TW_DEVICE bool tw_kernel_has_row(const tw_kernel_view &view, int row)
     return (uint32_t)row < view.args->tiling.rows;
 }
 
-/** How many elements of the segment are in this thread's strip of a row. */
+/** The number of the segment's elements in this thread's strip of a row: 0 to 16. */
 TW_DEVICE uint32_t tw_kernel_elems(const tw_kernel_view &view, int row)
 {
     return tw_kernel_has_row(view, row) ? tw_cuda_strip_elems(&view.tile, tw_kernel_strip(view, row)) : 0;
@@ -74,7 +74,7 @@ TW_DEVICE uint32_t tw_kernel_elems(const tw_kernel_view &view, int row)
 
 /* ---- plain memory -------------------------------------------------------------------------------------- */
 
-/** Load the first n elements of a strip, one by one; the others become 0. */
+/** Load the first n elements of a strip, one by one, and set the others to 0. */
 template <int TYPE>
 TW_DEVICE void tw_kernel_load_elements(const uint8_t *from, uint32_t n, tw_kernel_plain<TYPE> &words)
 {
@@ -101,7 +101,7 @@ TW_DEVICE void tw_kernel_store_elements(uint8_t *to, uint32_t n, const tw_kernel
     }
 }
 
-/** Load a whole, aligned strip. CONSTANT: nobody writes there meanwhile. */
+/** Load a whole, aligned strip. CONSTANT: no thread writes there during the kernel. */
 template <int TYPE, bool CONSTANT>
 TW_DEVICE void tw_kernel_load_whole(const uint8_t *from, tw_kernel_plain<TYPE> &words)
 {
@@ -114,7 +114,7 @@ TW_DEVICE void tw_kernel_load_whole(const uint8_t *from, tw_kernel_plain<TYPE> &
     }
 }
 
-/** Load the strips of all rows from the plain array at `array`, whose first element is the segment's. */
+/** Load the strips of all rows from `array`, whose first element is the segment's first one. */
 template <int TYPE, bool CONSTANT, int ROWS>
 TW_DEVICE void tw_kernel_load_rows(const tw_kernel_view &view, const uint8_t *array,
                                    tw_kernel_plain<TYPE> (&words)[ROWS])
@@ -142,8 +142,8 @@ TW_DEVICE void tw_kernel_load_rows(const tw_kernel_view &view, const uint8_t *ar
     }
 }
 
-/** Let neighbouring lanes swap parts of their strips, so that each store of the warp fills whole sectors of
- *  32 bytes: of every 8 words, the even lane gets the first 4 of both strips, the odd lane the last 4. */
+/** Swap parts of strips between neighbouring lanes, so that each store of a warp fills whole sectors of 32
+ *  bytes. Of each 8 words, the even lane gets the first 4 of both strips, the odd lane the last 4 of both. */
 template <int WORDS>
 TW_DEVICE void tw_kernel_swap_quads(uint32_t lane, uint32_t (&words)[WORDS])
 {
@@ -159,7 +159,7 @@ TW_DEVICE void tw_kernel_swap_quads(uint32_t lane, uint32_t (&words)[WORDS])
     }
 }
 
-/** Store a row's strip into the plain array at `array`. All lanes of the warp take part. */
+/** Store a row's strip into `array`. All lanes of the warp must call it. */
 template <int TYPE>
 TW_DEVICE void tw_kernel_store(const tw_kernel_view &view, int row, uint8_t *array,
                                const tw_kernel_plain<TYPE> &words)
@@ -175,7 +175,7 @@ TW_DEVICE void tw_kernel_store(const tw_kernel_view &view, int row, uint8_t *arr
         tw_kernel_store_elements<TYPE>(to, tw_kernel_elems(view, row), words);
         return;
     }
-    /* the beginning of the even lane's strip, and 16 bytes further for the odd lane */
+    /* even lane: the beginning of its strip; odd lane: 16 bytes after the beginning of the even lane's */
     to -= view.lane & 1 ? strip_bytes - 16 : 0;
     TW_UNROLL
     for (int i = 0; i < n_words; i += 8) {
@@ -213,8 +213,8 @@ TW_DEVICE void tw_kernel_store_codes(uint8_t *to, bool aligned, const tw_kernel_
     }
 }
 
-/** Load a scale's bits as they are stored; tw_kernel_scale makes a number of them. The two are apart, because
- *  the latter waits for the load. */
+/** Load a scale's bits as they are stored. tw_kernel_scale converts them; it is a separate function because
+ *  it waits for the load, which other loads need not. */
 TW_DEVICE uint32_t tw_kernel_load_scale(const uint8_t *from, uint32_t scale_type, bool aligned)
 {
     bool wide = scale_type == TW_QUANT_SCALE_FP32;
@@ -256,7 +256,8 @@ TW_DEVICE void tw_kernel_store_scale(uint8_t *to, uint32_t scale_type, bool alig
 
 /* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/** Rotate a row's strip in place; two neighbouring lanes hold a group. An incomplete group stays as it is. */
+/** Rotate a row's strip in place. Two neighbouring lanes hold a group of 32; an incomplete group is not
+ *  rotated. */
 TW_DEVICE void tw_kernel_rotate(const tw_kernel_view &view, int row, tw_kernel_values &x)
 {
     float y[TW_STRIP_ELEMS], sign = view.lane & 1 ? -1.0f : 1.0f;

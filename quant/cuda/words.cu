@@ -1,5 +1,5 @@
-/* Words that are sent as kernel parameters: the caller's list may be freed before the stream gets there, and
- * a captured graph keeps its parameters. Also what else entropy-coded messages need of CUDA itself. */
+/* Copies words to device memory as kernel parameters, so that the caller may free its list at once, and a
+ * captured graph has its own copy. Also the other calls of CUDA that entropy-coded messages need. */
 #include "quant/cuda/words.cuh"
 
 #include "quant/cuda/entropy_job.h"

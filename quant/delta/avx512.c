@@ -1,26 +1,26 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
+/* The AVX-512 backend. Compiled with -mavx512{f,bw,vl,dq}, used only if the machine has them all. */
 #include "quant/entropy/vec_avx512.h"
 
 #define DECODE_SECOND decode_wide
 #include "quant/delta/lanes.h"
 
-/* Decoding is bound by the second context, so here all that needs no more than 16 bits is done to a group's
- * 32 elements at once. The coders' lanes have 32 bits, and take two vectors. */
+/* The second context (states) limits the speed of decoding. So here 16-bit operations work on a group's 32
+ * elements at once. The coders' lanes have 32 bits and take two vectors. */
 _Static_assert(VECTORS == 2 && TW_DELTA_EXPONENTS == WIDTH16, "a group is one vector of 16 bits");
 
-/* What the model's rows hold, in vectors of a number for each of 32 exponents. */
+/* The model's rows as vectors, with a number for each of the 32 exponents. */
 typedef struct {
     __m512i tables, factors;
     uint8_t base;
 } wide_rows_t;
 
-/* What the model predicts of the changes of 32 elements. */
+/* What the model predicts about the changes of 32 elements. */
 typedef struct {
     __m512i table, raw_bits, expected;
     __mmask32 sign;
 } wide_belief_t;
 
-/** Join the low halves of two vectors' elements. */
+/** Join the low 16 bits of all elements of two vectors. */
 INLINE __m512i wide_of(__m512i low, __m512i high)
 {
     uint16_t even[WIDTH16];
@@ -30,7 +30,7 @@ INLINE __m512i wide_of(__m512i low, __m512i high)
     return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(even), high);
 }
 
-/** Widen one half of 32 elements to 32 bits each. */
+/** Widen half v of 32 elements to 32 bits each. */
 INLINE vec_t wide_half(__m512i x, size_t v)
 {
     return _mm512_cvtepu16_epi32(v ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
@@ -43,13 +43,13 @@ INLINE wide_rows_t wide_rows(const tw_delta_model_t *model)
                          (uint8_t)model->base};
 }
 
-/** The same as order() of lanes.h. */
+/** order() of lanes.h, for 32 elements. */
 INLINE __m512i wide_order(__m512i bits)
 {
     return _mm512_ternarylogic_epi32(bits, _mm512_srai_epi16(bits, 15), vec16_set(0x7fff), 0x78);
 }
 
-/** The same as believe() of lanes.h, with the second context. */
+/** believe() of lanes.h with the second context, for 32 elements. */
 INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m512i state)
 {
     const __m512i shifts = _mm512_set1_epi64(0x0c08080400);
@@ -66,13 +66,13 @@ INLINE wide_belief_t wide_believe(const wide_rows_t *rows, __m512i old_bits, __m
         _mm512_sllv_epi16(vec16_or(vec16_and(code, vec16_set(7)), vec16_set(8)), vec16_shr(code, 3));
     __m512i factor = _mm512_permutexvar_epi16(row, rows->factors);
     size = vec16_sub(size, vec16_set(8));
-    /* (product + 64) / 128 of 32-bit products, of whose results 16 bits count */
+    /* the low 16 bits of (product + 64) / 128 of 32-bit products */
     __m512i low = vec16_shr(vec16_add(vec16_shr(_mm512_mullo_epi16(size, factor), 6), vec16_set(1)), 1);
     belief.expected = vec16_add(vec16_shl(_mm512_mulhi_epu16(size, factor), 9), low);
     return belief;
 }
 
-/** The same as tw_delta_state of value.h, for 32 changes. */
+/** tw_delta_state of value.h, for 32 changes. */
 INLINE __m256i wide_state_of(__m512i change)
 {
     __m512i size = vec16_add(_mm512_abs_epi16(change), vec16_set(8));
@@ -115,7 +115,7 @@ static int decode_wide(const tw_delta_model_t *model, const tw_delta_run_t *run,
         vec16_store(run->new_values + i, new_bits);
         _mm256_storeu_si256((__m256i *)(run->state + i), wide_state_of(change));
         if (__builtin_expect(escapes != 0, 0)) {
-            uint16_t old_values[TW_ENTROPY_LANES]; /* new values may have overwritten these */
+            uint16_t old_values[TW_ENTROPY_LANES]; /* for escapes: decoding may overwrite these */
             vec16_store(old_values, old_bits);
             if (!take_escapes(old_values, run, i, escapes, reader)) {
                 return 0;

@@ -1,4 +1,4 @@
-/* Codecs of the lossless delta: their backends, their memory. */
+/* Creates and destroys codecs of the lossless delta; lists their backends. */
 #include "quant/delta/walk.h"
 
 static const tw_backend_t *const backends[] = {

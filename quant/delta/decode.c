@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The unread rest of a message, and the message's name for the log. */
+/* The unread rest of a message. */
 typedef struct {
     const uint8_t *at, *end;
 } source_t;
@@ -49,7 +49,7 @@ static tw_status_t fail_elems(size_t in_message, size_t n_elems)
                    in_message, n_elems);
 }
 
-/** Read what is before the blocks: statistics and entries. */
+/** Read the part before the blocks: n, statistics and entries. */
 static tw_status_t delta_read_head(tw_quant_delta_t *delta, source_t *source, size_t n_elems, int second,
                                    const uint8_t **entries)
 {
@@ -76,7 +76,7 @@ static tw_status_t delta_read_head(tw_quant_delta_t *delta, source_t *source, si
     return TW_OK;
 }
 
-/** Take a raw run. dst may be where the old values are, so the states are updated first. */
+/** Take the values of a raw block. A new value may overwrite the old one, so its state is updated first. */
 static void take_raw(const tw_delta_run_t *run, const uint8_t *values)
 {
     for (size_t i = 0; i < run->n; i++) {

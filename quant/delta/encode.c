@@ -7,7 +7,7 @@ _Static_assert(sizeof(tw_delta_header_t) + 4 + TW_DELTA_STATS_BYTES_MAX + sizeof
                    2 * TW_DELTA_CODED_MIN,
                "the head of a coded message fits where a plain one does");
 
-/** Update the states after a run that was not coded. */
+/** Update the states of a run that is sent raw. */
 static void update_states(const tw_delta_run_t *run)
 {
     for (size_t i = 0; run->state && i < run->n; i++) {
@@ -15,7 +15,7 @@ static void update_states(const tw_delta_run_t *run)
     }
 }
 
-/** Take short runs at equal distances over all segments. */
+/** Fill the sample with short runs at equal distances from all segments. */
 static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems)
 {
     tw_delta_sample_t *sample = &delta->sample;
@@ -41,7 +41,7 @@ static void take_sample(tw_quant_delta_t *delta, const tw_quant_delta_segment_t 
     }
 }
 
-/* Where the next block goes. */
+/* Where the next block is written, and the end of that memory. */
 typedef struct {
     uint8_t *at, *end;
 } target_t;
@@ -52,8 +52,8 @@ static void delta_put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/** Encode a block into the codec's memory and append it; 0 if it does not fit. The states are updated in any
- *  case. */
+/** Encode a block and append it to the message. Returns 0 if it does not fit; states are updated all the
+ *  same. */
 static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {
@@ -82,7 +82,7 @@ static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_e
     return 0;
 }
 
-/** Append the blocks; 0 if they take more than a plain message. */
+/** Append all blocks. Returns 0 if they take more bytes than a plain message. */
 static int append_blocks(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments, size_t n_elems,
                          target_t *target)
 {

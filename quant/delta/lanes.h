@@ -1,5 +1,5 @@
-/** Codes a block, one vector of 32-bit elements at a time, in the steps of ref.c. One of entropy/vec_*.h must
- *  be included first. Elements after the last whole group of 32 are left to ref.c. */
+/** Codes a block as ref.c does, one vector of 32-bit elements at a time. Include one of entropy/vec_*.h
+ *  first. ref.c codes the elements after the last whole group of 32. */
 #pragma once
 
 #include "quant/delta/value.h"
@@ -26,7 +26,7 @@ INLINE vec_t lanes_turn(vec_t x, vec_t sign)
     return vec_sub(vec_xor(x, sign), sign);
 }
 
-/** The state of a change: a float's exponent and the first three bits of its fraction. */
+/** tw_delta_state: the exponent and the first three bits of the fraction of |change| + 8 as a float. */
 INLINE vec_t lanes_state_of(vec_t change)
 {
     vec_t sign = vec_sar(change, 31), size = vec_add(lanes_turn(change, sign), vec_set(8));
@@ -34,7 +34,7 @@ INLINE vec_t lanes_state_of(vec_t change)
     return vec_or(code, vec_and(sign, vec_set(0x80)));
 }
 
-/* What the previous change predicts about the next one. */
+/* What the state and the old value predict about an element's change. */
 typedef struct {
     vec_t sign, expected, table, raw_bits;
 } belief_t;
@@ -62,7 +62,7 @@ INLINE belief_t believe(const tw_delta_model_t *model, vec_t old_bits, vec_t sta
     return belief;
 }
 
-/** Push one vector's elements into its lanes; returns the lanes that took the escape. */
+/** Push a vector of elements into its lanes. Returns the mask of lanes that took the escape. */
 INLINE uint32_t lanes_push(const tw_delta_model_t *model, const belief_t *belief, vec_t z, vec_t *lanes,
                            uint16_t **words)
 {
@@ -126,8 +126,8 @@ static void lanes_encode(const tw_delta_model_t *model, const tw_delta_run_t *ru
     tw_delta_ref.encode(model, run, n, writer);
 }
 
-/** Take one vector's symbols out of its lanes; *z is what they mean, `lanes` still lack their words. Returns
- *  the mask of escapes. */
+/** Take a vector of symbols, with their raw bits, out of its lanes into *z. The lanes are not yet
+ *  renormalised. Returns the mask of escapes. */
 INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, vec_t *lanes, vec_t *z)
 {
     vec_t slot = vec_and(*lanes, vec_set(TW_ENTROPY_FREQ_SUM - 1)), raw_bits = belief->raw_bits;
@@ -138,8 +138,8 @@ INLINE mask_t lanes_take(const tw_delta_model_t *model, const belief_t *belief, 
     return mask_ge(symbol, vec_set(TW_ENTROPY_ESCAPE));
 }
 
-/** Read the escaped elements of the group at `first`, from the highest lane down. Returns 0 if escapes
- *  run out. */
+/** Read the new values of escaped elements of the group at `first`, from the highest lane down. Returns 0 if
+ *  escapes run out. */
 static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, size_t first, uint32_t escapes,
                         tw_entropy_reader_t *reader)
 {
@@ -155,7 +155,7 @@ static int take_escapes(const uint16_t *old_values, const tw_delta_run_t *run, s
         if (run->state) {
             run->state[first + lane] = tw_delta_state(tw_delta_change(old_values[lane], new_bits));
         }
-        /* Correct the checksum: the value that was there has been counted. */
+        /* The checksum has counted the wrong value that was there. */
         reader->check +=
             tw_entropy_check(first + lane, new_bits) - tw_entropy_check(first + lane, new_values[lane]);
         new_values[lane] = new_bits;
@@ -173,7 +173,7 @@ INLINE int decode_groups(const tw_delta_model_t *model, const tw_delta_run_t *ru
     for (size_t i = n; i > first;) {
         i -= TW_ENTROPY_LANES;
         uint32_t escapes = 0, n_words = 0;
-        uint16_t old_values[TW_ENTROPY_LANES]; /* new values may overwrite these */
+        uint16_t old_values[TW_ENTROPY_LANES]; /* a copy: new values may overwrite them */
         mask_t wanting[VECTORS];
         belief_t belief[VECTORS];
 #pragma GCC unroll 8

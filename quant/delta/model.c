@@ -1,10 +1,9 @@
-/* The coders' model of a message: chosen from a sample, written, read back without trust, made into
- * tables. */
+/* The coders' model of a message: chooses it from a sample, writes and reads it, makes tables of it. */
 #include "quant/delta/model.h"
 
 #include <string.h>
 
-/** Choose the window of exponents that covers most of the sample; of equals the highest. */
+/** Choose the window of exponents that covers the most elements of the sample; of equal ones the highest. */
 static uint8_t choose_base(const tw_delta_sample_t *sample)
 {
     size_t counts[256] = {0}, inside = 0, most = 0, base = 0;
@@ -49,7 +48,8 @@ static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *sta
     }
 }
 
-/** Choose the tables. A context that the sample lacks gets the table of the exponent below it. */
+/** Choose a table for each context. A context without elements in the sample gets the next lower
+ *  exponent's. */
 static void choose_tables(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t sums[TW_DELTA_CONTEXTS] = {0}, counts[TW_DELTA_CONTEXTS] = {0};

@@ -1,21 +1,21 @@
-/** What is decided of factors, contexts and tables, and how it is sent, as arithmetic: the host's and the
- *  GPU's codec share it, so their bytes are equal. Compiles as C11, C++17 and CUDA. */
+/** The arithmetic by which factors, contexts and tables are chosen and sent. The host's and the GPU's codec
+ *  share it, so their bytes are equal. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/delta/value.h"
 
 /* ---- the sample ---------------------------------------------------------------------------------------- */
 
-/* The sample: short runs at equal distances, this share of a message, between these bounds. An element of it
- * takes ten times as long as in the coder. All sums below are over SAMPLE_MAX elements at most, and fit in 32
- * bits. */
+/* The sample: runs of 64 elements at equal distances, in all 1/16 of the message, but at least SAMPLE_MIN and
+ * at most SAMPLE_MAX elements. An element of the sample takes ten times as long as coding an element. All
+ * sums below are over at most SAMPLE_MAX elements, and fit in 32 bits. */
 #define TW_DELTA_SAMPLE_RUN 64
 #define TW_DELTA_SAMPLE_SHARE 16
 #define TW_DELTA_SAMPLE_MIN 8192
-#define TW_DELTA_MEAN_Z_MAX 2047 /**< a larger z counts as this, so that outliers do not choose a table */
-#define TW_DELTA_SIZE_MAX 1023   /**< a larger size of a previous change counts as this */
+#define TW_DELTA_MEAN_Z_MAX 2047 /**< larger z count as this, so that outliers do not decide a table */
+#define TW_DELTA_SIZE_MAX 1023   /**< larger previous changes count as this */
 
-/** Elements from the beginning of a sampled run to that of the next one. */
+/** Elements from the beginning of a run of the sample to the beginning of the next run. */
 TW_HD static inline uint32_t tw_delta_sample_distance(uint32_t n_elems)
 {
     uint32_t share = n_elems / TW_DELTA_SAMPLE_SHARE;
@@ -29,15 +29,15 @@ TW_HD static inline int32_t tw_delta_clamp(int32_t x, int32_t low, int32_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/** The size of a previous change in the choice of a factor. */
+/** The size of a previous change, as it counts for the choice of a factor. */
 TW_HD static inline uint32_t tw_delta_sample_size(uint8_t state)
 {
     uint32_t size = tw_delta_state_size(state);
     return size < TW_DELTA_SIZE_MAX ? size : TW_DELTA_SIZE_MAX;
 }
 
-/** The part of a change that continues the previous one: 0 to 2 of that one's size, as nothing else can be
- *  predicted. */
+/** The part of a change that continues the previous change, clamped to 0 to 2 times the previous size: a
+ *  factor cannot predict more. */
 TW_HD static inline uint32_t tw_delta_sample_part(int16_t change, uint8_t state)
 {
     int32_t turned = state & 0x80 ? -change : change;
@@ -46,15 +46,15 @@ TW_HD static inline uint32_t tw_delta_sample_part(int16_t change, uint8_t state)
 
 /* ---- choices ------------------------------------------------------------------------------------------- */
 
-/** The mean ratio of changes to previous ones, weighted by the latter's sizes, from the sums of parts and of
- *  sizes. */
+/** The factor: the mean ratio of changes to previous changes, weighted by the previous sizes. parts and
+ *  sizes: sums of tw_delta_sample_part and of tw_delta_sample_size. */
 TW_HD static inline uint8_t tw_delta_factor_of(uint32_t parts, uint32_t sizes)
 {
     uint64_t factor = sizes ? (128 * (uint64_t)parts + sizes / 2) / sizes : 0;
     return (uint8_t)(factor < 255 ? factor : 255);
 }
 
-/** The table of a context with elements: one for each octave of their mean z. */
+/** The table of a context of n > 0 elements with this sum of z: one for each octave of the mean. */
 TW_HD static inline uint8_t tw_delta_table_of(uint32_t sum, uint32_t n)
 {
     uint32_t mean64 = (uint32_t)((uint64_t)sum * 64 / n);
@@ -74,7 +74,7 @@ TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq
     tw_entropy_freq_choose(weights, present, freq);
 }
 
-/** What coders look up for an exponent: tables of its contexts, 4 bits each, | factor << 16. */
+/** The coders' entry of an exponent: numbers of its contexts' tables, 4 bits each, | factor << 16. */
 TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint32_t row)
 {
     uint32_t entry = (uint32_t)stats->factor[row] << 16;
@@ -86,13 +86,14 @@ TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint
 
 /* ---- what is sent of them ------------------------------------------------------------------------------ */
 
-/** Distance of contexts that are sent: all are, but without the second context only each exponent's first. */
+/** The distance of contexts whose tables are sent: 1, or without the second context SIZES, the first of each
+ *  exponent. */
 TW_HD static inline uint32_t tw_delta_context_stride(int second)
 {
     return second ? 1 : TW_DELTA_SIZES;
 }
 
-/** How many frequencies of a table are sent: up to the last one that is not 0. */
+/** The number of a table's frequencies that are sent: those up to the last one that is not 0. */
 TW_HD static inline uint32_t tw_delta_freq_count(const uint16_t *freq)
 {
     uint32_t n = 0;
@@ -102,7 +103,7 @@ TW_HD static inline uint32_t tw_delta_freq_count(const uint16_t *freq)
     return n;
 }
 
-/** Bytes that a table takes. */
+/** Bytes of a table in a message. */
 TW_HD static inline uint32_t tw_delta_freq_bytes(const uint16_t *freq)
 {
     uint32_t n = tw_delta_freq_count(freq), bytes = 1;
@@ -128,7 +129,7 @@ TW_HD static inline uint8_t *tw_delta_freq_write(const uint16_t *freq, uint8_t *
     return at;
 }
 
-/** Write what is before the tables; returns its end. */
+/** Write base, factors and contexts, which come before the tables. Returns their end. */
 TW_HD static inline uint8_t *tw_delta_contexts_write(const tw_delta_stats_t *stats, int second, uint8_t *at)
 {
     uint32_t stride = tw_delta_context_stride(second);
@@ -142,10 +143,10 @@ TW_HD static inline uint8_t *tw_delta_contexts_write(const tw_delta_stats_t *sta
     return at;
 }
 
-/** Untrusted bytes that are not yet read. */
+/** Untrusted bytes that have not been read. */
 typedef struct tw_delta_source {
     const uint8_t *at, *end;
-    int ended; /**< 1: more bytes were wanted than there are */
+    int ended; /**< 1: a read went past the end */
 } tw_delta_source_t;
 
 /** Read the next byte; 0 at the end. */
@@ -158,7 +159,7 @@ TW_HD static inline uint32_t tw_delta_next_byte(tw_delta_source_t *source)
     return *source->at++;
 }
 
-/** Read what is before the tables. */
+/** Read base, factors and contexts. */
 TW_HD static inline void tw_delta_contexts_read(tw_delta_stats_t *stats, int second,
                                                 tw_delta_source_t *source)
 {
@@ -175,7 +176,7 @@ TW_HD static inline void tw_delta_contexts_read(tw_delta_stats_t *stats, int sec
     }
 }
 
-/** Read a table; 0 if it makes no sense. */
+/** Read a table. Returns 0 if it is invalid. */
 TW_HD static inline int tw_delta_freq_read(tw_delta_source_t *source, uint16_t *freq)
 {
     uint32_t sum = 0, n = tw_delta_next_byte(source);

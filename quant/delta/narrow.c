@@ -1,5 +1,5 @@
-/* Elements of 8 bits. Each becomes two values of 16 bits whose difference is the element's change, and of
- * which the old one has the old element's size as its exponent: the codec of 16 bits does the rest. */
+/* Elements of 8 bits. An element becomes an old and a new value of 16 bits: their difference is its change,
+ * and the old one's exponent is the old element's size. The codec of 16 bits then encodes them. */
 #include "quant/delta/walk.h"
 
 #include <string.h>
@@ -16,14 +16,14 @@ struct tw_delta_narrow {
 
 /* ---- one element --------------------------------------------------------------------------------------- */
 
-/** Map a sign and a magnitude to a two's complement number of the same order; its own inverse. */
+/** Map sign and magnitude to two's complement, so that the order of numbers stays. Its own inverse. */
 static uint8_t narrow_order(uint8_t code)
 {
     return (uint8_t)(code ^ (0x7f & -(code >> 7)));
 }
 
-/** The 16-bit value of an old element. Its exponent is the upper five bits of the magnitude, plus 2, so that
- *  any change can be added. */
+/** The 16-bit value of an old element. Its exponent is the upper five bits of the magnitude, plus 2: then
+ *  adding any change stays in range. */
 static uint16_t narrow_value(uint8_t old_code)
 {
     return (uint16_t)(((old_code & 0x7c) << 5) + 0x100);
@@ -62,7 +62,7 @@ static void take_back(struct tw_delta_narrow *narrow, size_t n)
 
 /* ---- elements by themselves ---------------------------------------------------------------------------- */
 
-/** List the classes of magnitudes, the most frequent one first. */
+/** List the classes of magnitudes (their upper 5 bits), the most frequent one first. */
 static void rank_classes(const uint8_t *codes, size_t n, uint8_t *classes)
 {
     size_t counts[TW_DELTA8_CLASSES] = {0};
@@ -102,8 +102,8 @@ static void take_back_ranked(struct tw_delta_narrow *narrow, size_t n, const uin
 
 /* ---- both directions ----------------------------------------------------------------------------------- */
 
-/** Copy the next n codes, and move on: old ones from the segments; new ones from the segments when encoding;
- *  when decoding, new ones to the segments if old_codes is NULL. */
+/** Copy the next n codes and move the cursor. Encoding: old and new codes, from the segments. Decoding: old
+ *  codes from the segments, or if old_codes is NULL new codes to the segments. */
 static void copy_codes(tw_delta_cursor_t *cursor, size_t n, uint8_t *old_codes, uint8_t *new_codes,
                        int encoding)
 {
@@ -161,7 +161,8 @@ size_t tw_quant_delta8_bound_bytes(size_t n_elems)
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** Encode a chunk into the codec's memory: its changes; with `classes`, its new elements. */
+/** Encode a chunk into the codec's memory: its changes, or if `classes` is not NULL the new elements,
+ *  RANKED. */
 static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *classes, size_t *bytes)
 {
     struct tw_delta_narrow *narrow = delta->narrow;
@@ -176,13 +177,13 @@ static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t
     return tw_quant_delta_encode(delta, &segment, 1, narrow->message, sizeof(narrow->message), bytes);
 }
 
-/** Append a chunk in its shortest form at *at, which becomes its end. */
+/** Write a chunk in its shortest form at *at, and move *at to its end. */
 static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
 {
     uint8_t head[1 + TW_DELTA8_CLASSES] = {TW_DELTA8_RANKED}, *classes = head + 1;
     size_t bytes, head_bytes = 0;
     TW_TRY(encode_chunk(delta, n, NULL, &bytes));
-    if (bytes > n - n / 4) { /* new elements alone seldom take more */
+    if (bytes > n - n / 4) { /* the elements themselves seldom take more than this */
         size_t changes = bytes;
         rank_classes(delta->narrow->new_codes, n, classes);
         TW_TRY(encode_chunk(delta, n, classes, &bytes));
@@ -249,7 +250,8 @@ static tw_status_t narrow_read_header(const uint8_t *src, size_t bytes, size_t n
     return TW_OK;
 }
 
-/** Decode a chunk whose old codes are there; *used: how many of the bytes that are left belong to it. */
+/** Decode a chunk into narrow->new_codes; narrow->old_codes are set. *used: bytes of the chunk, of the `left`
+ *  ones. */
 static tw_status_t narrow_decode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *at, size_t left,
                                        size_t *used)
 {

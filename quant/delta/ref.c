@@ -1,4 +1,4 @@
-/* The reference: codes a block, element by element. */
+/* The reference backend: codes a block, element by element. */
 #include "quant/delta/value.h"
 
 #include <string.h>
@@ -10,11 +10,11 @@ static int ref_usable(void)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Elements in a batch: what needs no state is done in loops over it, of which compilers make vectors. */
+/* Elements of a batch. */
 #define BATCH ((size_t)256)
 
-/* Make states in steps that vectors have, as tw_delta_state_size and tw_delta_state do: a state is the top of
- * a float. */
+/* tw_delta_state_size and tw_delta_state, with operations that compilers can vectorise: a state is the upper
+ * bits of a float. */
 #define STATE_BITS 20
 #define STATE_BIAS ((127 + 3) << 3)
 
@@ -35,22 +35,23 @@ INLINE uint8_t ref_state_of(int16_t change)
     return (uint8_t)(((bits >> STATE_BITS) - STATE_BIAS) | (wide < 0 ? 0x80 : 0));
 }
 
-/* A batch of a block. What needs no state is done in separate loops, of which compilers make vectors; only
- * the coder's steps are done one by one. Functions are inlined and the batch's address is not passed on, so
- * compilers know that writing states, which are bytes of the caller's, cannot change it. */
+/* A batch: some elements of a block. All work that does not depend on the coder's state is in separate loops,
+ * which compilers vectorise; only the coder's steps are one by one. Functions are inlined and the batch's
+ * address does not escape. So compilers know that writing the caller's states, which are bytes, cannot change
+ * the batch. */
 typedef struct {
     uint16_t *new_values;
     uint8_t *states;
     size_t first, n;         /* index in the block */
-    uint32_t entries[BATCH]; /* from the model, for an element's context */
+    uint32_t entries[BATCH]; /* model->contexts of the element's context */
     uint16_t order[BATCH];   /* tw_delta_order of the old value */
-    int16_t signs[BATCH];    /* -1 where the previous change was negative */
+    int16_t signs[BATCH];    /* -1 if the previous change was negative, else 0 */
     int16_t expected[BATCH];
     int16_t changes[BATCH];
     uint16_t z[BATCH];
 } batch_t;
 
-/** Look up what the model and the previous change say of each element of a batch. */
+/** Begin a batch: set entries, order, signs and expected of its elements. */
 INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first, size_t n,
                         batch_t *batch)
 {
@@ -68,7 +69,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
         contexts[i] = (uint16_t)(above * TW_DELTA_SIZES);
         batch->order[i] = tw_delta_order(old_bits);
     }
-    uint8_t states[BATCH]; /* a copy, so that compilers know that nothing else is here */
+    uint8_t states[BATCH]; /* a copy, so that compilers know that nothing else aliases it */
     for (size_t i = 0; batch->states && i < n; i++) {
         states[i] = batch->states[i];
     }
@@ -86,7 +87,7 @@ INLINE void batch_begin(const tw_delta_model_t *model, const tw_delta_run_t *run
     }
 }
 
-/** Update the states. */
+/** Store the states of a batch's changes. */
 INLINE void batch_end(const batch_t *batch)
 {
     uint8_t states[BATCH];
@@ -98,7 +99,7 @@ INLINE void batch_end(const batch_t *batch)
     }
 }
 
-/** The new values' share of the checksum. */
+/** The part of the block's checksum that the batch's new values add. */
 INLINE uint32_t batch_check(const batch_t *batch)
 {
     uint32_t check = 0, position = ((uint32_t)batch->first + 1) * TW_ENTROPY_CHECK_FACTOR;
@@ -124,7 +125,7 @@ INLINE void encode_element(const uint64_t *tables, const batch_t *batch, size_t 
     *lane = tw_entropy_push(*lane, entry, raw_bits, raw, &writer->words);
 }
 
-/** Find the changes, and what of them is coded. */
+/** Compute the changes of a batch, and their z, which is coded. */
 INLINE void find_changes(batch_t *batch)
 {
     for (size_t i = 0; i < batch->n; i++) {
@@ -139,11 +140,11 @@ INLINE void find_changes(batch_t *batch)
     }
 }
 
-/** Batches begin at multiples of 32: `first`, where coding begins, is one, and so is the size of a batch. */
+/** Batches begin at multiples of 32, because `first` and BATCH are multiples of 32. */
 static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run, size_t first,
                        tw_entropy_writer_t *writer)
 {
-    tw_entropy_writer_t here = *writer; /* a copy, which writing the output cannot change */
+    tw_entropy_writer_t here = *writer; /* a copy: compilers know that writing the output cannot change it */
     batch_t batch;
     for (size_t at = first; at < run->n; at += batch.n) {
         batch_begin(model, run, at, run->n - at < BATCH ? run->n - at : BATCH, &batch);
@@ -157,7 +158,7 @@ static void ref_encode(const tw_delta_model_t *model, const tw_delta_run_t *run,
     *writer = here;
 }
 
-/** Decode one element's change. An escaped element gets its new value, from which its change follows. */
+/** Decode z of element i. For an escaped element z is computed from the new value among the escapes. */
 INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_entropy_reader_t *reader)
 {
     uint32_t context = batch->entries[i], raw_bits = context >> 8 & 0xff;
@@ -176,7 +177,7 @@ INLINE int decode_element(const uint32_t *tables, batch_t *batch, size_t i, tw_e
         if (!tw_entropy_pop(&reader->escapes, reader->escapes_begin, &new_bits)) {
             return 0;
         }
-        /* as if this were the rest of the change */
+        /* the z that would have been coded without the escape */
         int16_t change = (int16_t)(tw_delta_order(new_bits) - batch->order[i]), sign = batch->signs[i];
         int16_t turned = (int16_t)((change ^ sign) - sign);
         z = tw_delta_zigzag((int16_t)(turned - batch->expected[i]));
@@ -212,7 +213,7 @@ static int ref_decode(const tw_delta_model_t *model, const tw_delta_run_t *run, 
     batch_t batch;
     int good = 1;
     for (size_t end = run->n; good && end > first; end -= batch.n) {
-        size_t left = (end - first) % BATCH; /* the last batch is the short one, and comes first */
+        size_t left = (end - first) % BATCH; /* the last batch, which comes first, may be short */
         batch_begin(model, run, end - (left ? left : BATCH), left ? left : BATCH, &batch);
         good = decode_batch(model, &batch, &here);
         batch_end(&batch);

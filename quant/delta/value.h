@@ -1,10 +1,11 @@
-/** One element of a lossless delta: changes, states, contexts. Written to be read; lanes.h does the same in
+/** One element of a lossless delta: changes, states, contexts. The readable code; lanes.h does the same in
  *  vectors. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/delta/delta.h"
 
-/** Map a bf16 to an integer of the same order; its own inverse. -0 and +0, and all NaN, stay different. */
+/** Map a bf16's bits to an integer, so that integers have the order of the values. Its own inverse: -0 and +0
+ *  differ, and so do all NaN. */
 TW_HD static inline uint16_t tw_delta_order(uint16_t bits)
 {
     return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));
@@ -32,7 +33,7 @@ TW_HD static inline int16_t tw_delta_unzigzag(uint16_t z)
     return (int16_t)(z >> 1 ^ -(z & 1));
 }
 
-/** The place of the highest bit; x is not 0. */
+/** The index of the highest bit that is 1; x is not 0. */
 TW_HD static inline uint32_t tw_delta_octave(uint32_t x)
 {
 #ifdef __CUDA_ARCH__
@@ -53,15 +54,15 @@ TW_HD static inline uint8_t tw_delta_state(int16_t change)
     return (uint8_t)(code | (change < 0 ? 0x80 : 0));
 }
 
-/** The least size with this code. States are the caller's memory: codes above 103 have no meaning but do no
- *  harm; their sizes are cut to 16 bits. */
+/** The least size that has this state. The caller may have overwritten states: those above 103 have no
+ *  meaning but do no harm; their sizes are cut to 16 bits. */
 TW_HD static inline uint32_t tw_delta_state_size(uint8_t state)
 {
     uint32_t code = state & 0x7f;
     return (uint16_t)(((8 + (code & 7)) << (code >> 3)) - 8);
 }
 
-/** The second part of a context, from the state: 0; 1; 2 to 3; 4 or more. */
+/** The class of a state, the second part of a context: 0 to 3 for sizes 0; 1; 2 to 3; 4 or more. */
 TW_HD static inline uint32_t tw_delta_state_class(uint8_t state)
 {
     uint32_t code = state & 0x7f;
@@ -69,7 +70,7 @@ TW_HD static inline uint32_t tw_delta_state_class(uint8_t state)
     return least - (least > 2);
 }
 
-/** The row of an old value's exponent. */
+/** The row of the model for an old value's exponent. */
 TW_HD static inline uint32_t tw_delta_exponent(uint32_t base, uint16_t old_bits)
 {
     uint32_t exponent = old_bits >> 7 & 0xff;
@@ -77,14 +78,14 @@ TW_HD static inline uint32_t tw_delta_exponent(uint32_t base, uint16_t old_bits)
     return above < TW_DELTA_EXPONENTS ? above : TW_DELTA_EXPONENTS - 1;
 }
 
-/** The expected change, in the direction of the previous one. */
+/** The predicted size of a change, in the direction of the previous change. */
 TW_HD static inline int32_t tw_delta_predict(uint8_t state, uint32_t factor)
 {
     return (int32_t)((tw_delta_state_size(state) * factor + 64) >> 7);
 }
 
-/** What is coded of a change: its difference from the predicted change. Both are negated if the previous
- *  change was negative. */
+/** The number that is coded: the change minus the predicted change. Both are negated if the previous change
+ *  was negative. */
 TW_HD static inline int16_t tw_delta_rest(int16_t change, uint8_t state, uint32_t factor)
 {
     int32_t sign = -(state >> 7), turned = (change ^ sign) - sign;
@@ -98,8 +99,8 @@ TW_HD static inline int16_t tw_delta_unrest(int16_t rest, uint8_t state, uint32_
     return (int16_t)((turned ^ sign) - sign);
 }
 
-/** Raw bits of a table's symbols. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on; symbols then
- *  have a mean from 2 to 4. */
+/** Raw bits of a table's symbols. Table 6 is for a mean z from 1 to 2, 7 from 2 to 4, and so on. With these
+ *  raw bits symbols have a mean from 2 to 4, from table 7 on. */
 TW_HD static inline uint32_t tw_delta_raw_bits(uint32_t table)
 {
     uint32_t bits = table > 7 ? table - 7 : 0;

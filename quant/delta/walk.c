@@ -1,4 +1,4 @@
-/* Walks over the segments of a call: runs that are contiguous, and blocks that are not. */
+/* Walks over the segments of a call: gives contiguous runs, and blocks, which may span segments. */
 #include "quant/delta/walk.h"
 
 #include <string.h>
@@ -46,7 +46,8 @@ tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encodi
     return run;
 }
 
-/** Gather a block of several segments in the codec's memory; with `new_too` its new values as well. */
+/** Copy a block that spans segments into the codec's memory: old values, states, and if new_too new
+ *  values. */
 static void walk_gather(tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {
