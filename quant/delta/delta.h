@@ -7,10 +7,9 @@
  *  Message, little-endian, without padding (n elements; the segments' elements one after the other):
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
  *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
- *    coded: u32 n; u8 base; with the second context (states) u8[32] factors; contexts / 2 bytes: a table's
- *            number for each context, the even one in the low nibble; 16 tables; an entry for each block; the
- *            blocks
- *    table: u8 number of frequencies (at most 31); each frequency 7 bits a byte, low first, the high bit set
+ *    coded:  u32 n;  u8 base;  with the second context (states) u8[32] factors;  contexts / 2 bytes: a table
+ *            for each context, the even one in the low nibble;  16 tables;  an entry for each block;  the blocks
+ *    table:  u8 number of frequencies (at most 31); each frequency 7 bits a byte, low first, the high bit set
  *            on all bytes but the last. The escape's frequency is 1024 - their sum, at least 1
  *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and
  *            u32 a checksum of its new values: the sum of (value + (index in the block + 1) * CHECK_FACTOR)^2
@@ -25,9 +24,9 @@
  *
  *  Why so: bits a parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step
  *  600), at steps 20 / 100 / 300 / 600, one message:
- *    2.88 / 3.83 / 3.18 / 1.26 without the second context; the entropy given exponent and tensor is 2.72 /
+ *    2.88 / 3.83 / 3.18 / 1.26   without the second context; the entropy given exponent and tensor is 2.72 /
  *                                3.65 / 3.05
- *    2.01 / 3.27 / 2.66 / 1.15 with it, as above; the entropy given exponent and state is 1.76 / 3.00 / 2.42
+ *    2.01 / 3.27 / 2.66 / 1.15   with it; the entropy given exponent and state is 1.76 / 3.00 / 2.42
  *  Not better: statistics for each tensor (0.2 % less entropy, and 32 bytes a tensor), tables from a fixed
  *  geometric family (4 % more bits), 32 half-octave tables (1 % less, but the decoder's no longer fit the
  *  first cache), 8 sizes of the previous change (0.4 % less), one factor for all exponents (7 % more at step

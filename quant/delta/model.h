@@ -61,8 +61,7 @@ TW_HD static inline uint8_t tw_delta_table_of(uint32_t sum, uint32_t n)
     return (uint8_t)tw_delta_clamp((int32_t)tw_delta_octave(mean64 | 1), 0, TW_DELTA_TABLES - 1);
 }
 
-/** Turn counts into frequencies, of at least 1 up to the last symbol met; rarer symbols, and all later ones,
- *  are escaped. */
+/** Turn counts into frequencies, at least 1 up to the last symbol that occurs. Later symbols are escaped. */
 TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS];

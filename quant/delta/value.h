@@ -43,8 +43,8 @@ TW_HD static inline uint32_t tw_delta_octave(uint32_t x)
 #endif
 }
 
-/** Code a change in one byte: the sign, and 7 bits for its size. These are |change| + 8 as a number with
- *  three bits after the leading one, less 24: exact for sizes up to 7, then 8 steps an octave. 0 is no
+/** Code a change in one byte, its state: the sign and 7 bits of size. These are |change| + 8 as a float of 3
+ *  mantissa bits, its exponent less 3: exact for sizes up to 7, then 8 steps an octave. State 0 is no
  *  change. */
 TW_HD static inline uint8_t tw_delta_state(int16_t change)
 {

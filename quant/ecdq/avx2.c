@@ -1,11 +1,11 @@
-/* The AVX2 twin. Compiled with -mavx2, used only where the machine has it. */
+/* The AVX2 backend. Compiled with -mavx2, used only if the machine has AVX2. */
 #include "quant/entropy/vec_avx2.h"
 
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
 
-/** Do Philox for four counters, as 64-bit elements of which the lower halves count: products need not be put
- *  together. The first round is short, as the other words of a counter are 0. */
+/** Do Philox for four counters. Words are the lower halves of 64-bit elements, as a multiplication leaves
+ *  them. The first round is short, because the counters' other words are 0. */
 INLINE void philox4(vec_t counters, const vec_t keys[TW_PHILOX_ROUNDS][2], vec_t words[4])
 {
     words[0] = keys[0][0];
@@ -31,7 +31,8 @@ static void avx2_dither(const uint32_t key[2], uint32_t group, size_t n_groups, 
         keys[round][1] = vec_set(key[1] + round * TW_PHILOX_W1);
     }
     for (size_t g = 0; g < n_groups; g++) {
-        vec_t words[2][4]; /* counters 0 to 3 and 8 to 11, then the others: packing needs no permutation */
+        /* counters 0 to 3 and 8 to 11, then 4 to 7 and 12 to 15, so that packing needs no permutation */
+        vec_t words[2][4];
 #pragma GCC unroll 2
         for (size_t i = 0; i < 2; i++) {
             vec_t first = vec_set(TW_ECDQ_COUNTERS * (group + (uint32_t)g) + 4 * (uint32_t)i), low[4],
@@ -51,7 +52,7 @@ static void avx2_dither(const uint32_t key[2], uint32_t group, size_t n_groups, 
     }
 }
 
-/* For two times 8 elements: their steps, and their dither less its least value, plus 1. */
+/* The steps of two times 8 elements, and their dither - LEAST_DITHER + 1, which is from 1 to 2. */
 typedef struct {
     __m256 step[2], dither[2];
 } scale_t;
@@ -66,7 +67,7 @@ INLINE scale_t scale_of(const uint16_t *expected, const uint16_t *halves)
         vec16_sub(vec16_and(expect, vec16_set(TW_LOSSLESS_SCALE_MASK)), vec16_set(TW_LOSSLESS_BIAS));
     quarters = _mm256_min_epi16(_mm256_max_epi16(quarters, vec16_set(4)), vec16_set(1015));
     vec16_t step = vec16_shl(quarters, 5);
-    /* The half is behind the point of a number from 1 to 2. */
+    /* The half becomes the upper mantissa bits of a float from 1 to 2. */
     vec16_t low = vec16_shl(half, 7), high = vec16_or(vec16_shr(half, 9), vec16_set(0x3f80));
     return (scale_t){{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, step)),
                       _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, step))},
@@ -110,7 +111,7 @@ INLINE void avx2_dequantize(const uint8_t *symbols, const uint16_t *expected, co
     for (size_t i = 0; i < whole; i += WIDTH16) {
         scale_t scale = scale_of(expected + i, halves + i);
         for (size_t k = 0; k < 2; k++) {
-            /* All these sums are exact. */
+            /* These sums are exact. */
             __m256 x = _mm256_cvtepi32_ps(vec_load8(symbols + i + k * WIDTH));
             x = _mm256_sub_ps(_mm256_add_ps(x, _mm256_set1_ps(1 - LEAST_DITHER - TW_ECDQ_REACH)),
                               scale.dither[k]);

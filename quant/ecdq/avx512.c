@@ -1,4 +1,4 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
+/* The AVX-512 backend. Compiled with -mavx512{f,bw,vl,dq}, used only if the machine has them all. */
 #include "quant/entropy/vec_avx512.h"
 
 #include "quant/ecdq/lanes.h"

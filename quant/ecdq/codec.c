@@ -1,4 +1,4 @@
-/* Messages of dithered integers: codecs, and encoding. */
+/* Messages of dithered integers: creates codecs, and encodes. */
 #include "quant/ecdq/value.h"
 
 static const tw_backend_t *const backends[] = {
@@ -54,7 +54,7 @@ typedef struct {
     tw_type_t type;
     uint32_t key[2];
     uint8_t *at;        /* where the next bytes are written */
-    const uint8_t *end; /* the end of the room there */
+    const uint8_t *end; /* the end of dst */
 } encoding_t;
 
 static void ecdq_put(encoding_t *encoding, const void *data, size_t bytes)
@@ -63,7 +63,7 @@ static void ecdq_put(encoding_t *encoding, const void *data, size_t bytes)
     encoding->at += bytes;
 }
 
-/** Gather values and expectations of the next n coded elements. */
+/** Copy the values and expectations of the next n coded elements into the codec's memory. */
 static void gather_values(const encoding_t *encoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_ecdq_t *ecdq = encoding->ecdq;
@@ -89,7 +89,8 @@ static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
     }
 }
 
-/** Count the symbols of a block, eight counts at a time, so that none waits for the one before. */
+/** Count the symbols of a block. Eight counters are used in turn, so that no count waits for the previous
+ *  one. */
 static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_ECDQ_SYMBOLS])
 {
     uint32_t apart[8][TW_ECDQ_SYMBOLS] = {{0}};
@@ -113,8 +114,8 @@ static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_E
     }
 }
 
-/** Make the encoder's tables of a block, and write those from which the decoder's are made; *n_escapes:
- *  elements without a symbol in them. */
+/** Make the encoder's tables for a block, and write the frequencies to `at`. Returns the bytes written.
+ *  *n_escapes is the number of escaped elements. */
 static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escapes)
 {
     uint32_t counts[TW_ECDQ_SYMBOLS];
@@ -140,7 +141,7 @@ static size_t put_tables(tw_ecdq_t *ecdq, size_t n, uint8_t *at, size_t *n_escap
     return (size_t)(at - begin);
 }
 
-/** List the elements without symbols; returns the words of the list. */
+/** List the escaped elements. Returns the number of 16-bit words of the list. */
 static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
 {
     uint16_t *at = ecdq->escapes;
@@ -148,7 +149,7 @@ static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
     for (size_t i = 0; n_escapes && i < n; i += 8) {
         uint64_t eight, found;
         memcpy(&eight, ecdq->symbols + i, sizeof(eight));
-        /* Add 1 to each byte's symbol: this carries into another bit if it is the escape. */
+        /* Add 1 to each byte's symbol: for the escape, 31, this carries into bit 5. */
         found = ((eight & 0x1f1f1f1f1f1f1f1f) + 0x0101010101010101) & 0x2020202020202020;
         for (; found; found &= found - 1, n_escapes--) {
             size_t which = i + (size_t)__builtin_ctzll(found) / 8;
@@ -162,7 +163,7 @@ static size_t list_escapes(tw_ecdq_t *ecdq, size_t n, size_t n_escapes)
     return (size_t)(at - ecdq->escapes);
 }
 
-/** Encode a block and append it; 0 if it does not fit. */
+/** Encode a block and append it. Returns 0 if it does not fit. */
 static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, size_t block, size_t n,
                              tw_entropy_entry_t *entry)
 {
@@ -200,7 +201,8 @@ static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, siz
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Write the head behind the header, with room for n_blocks entries at its end; NULL: it does not fit. */
+/** Write the head after the header, and leave room for n_blocks entries. Returns the entries, or NULL if they
+ *  do not fit. */
 static uint8_t *append_head(encoding_t *encoding, size_t n_blocks)
 {
     tw_quant_lossless_t *scales = encoding->ecdq->scales;
@@ -221,8 +223,8 @@ static uint8_t *append_head(encoding_t *encoding, size_t n_blocks)
     return entries;
 }
 
-/** Append a coded message. *checked_bytes: the bytes under the header's checksum; *coded: 1, or 0 if the
- *  message does not become shorter. */
+/** Append a coded message. *checked_bytes: the bytes under the header's checksum. *coded is 0 if the message
+ *  would not be shorter than a plain one. */
 static tw_status_t ecdq_append_coded(encoding_t *encoding, const tw_quant_message_args_t *args,
                                      size_t *checked_bytes, int *coded)
 {

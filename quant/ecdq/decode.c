@@ -1,4 +1,4 @@
-/* Messages of dithered integers: decoding, of untrusted bytes. */
+/* Messages of dithered integers: decodes untrusted bytes. */
 #include "quant/ecdq/value.h"
 
 /* A decoding call. */
@@ -50,8 +50,8 @@ static void ecdq_sink(const decoding_t *decoding, const float *values, size_t n,
     }
 }
 
-/** Store the next n coded elements, and the rows of zeros before each of them, where they belong: from `raw`,
- *  in which the message has them as they are, or if that is NULL from the decoded values. */
+/** Sink the next n coded elements, and all rows of zeros before them. They come from `raw`, a RAW block's
+ *  bytes, or if `raw` is NULL from the decoded values. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n, const uint8_t *raw)
 {
     size_t elem_bytes = tw_type_bytes(decoding->args->type);
@@ -74,7 +74,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Find what is expected of the next n coded elements. Returns a mask of their classes. */
+/** Set the expectations of the next n coded elements. Returns a mask of their classes. */
 static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk, size_t n)
 {
     tw_ecdq_t *ecdq = decoding->ecdq;
@@ -90,7 +90,8 @@ static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk
     return classes;
 }
 
-/** Read the table of a class, which begins at *at, for the decoder; 0 for one that no encoder writes. */
+/** Read the table of a class at *at, and make the decoder's table of it. Returns 0 for a table that no
+ *  encoder writes. */
 static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, const uint8_t *end)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS] = {0};
@@ -116,8 +117,8 @@ static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, con
     return 1;
 }
 
-/** Read the tables before a block's words; 0 unless they are of exactly these classes, which its elements
- *  have. */
+/** Read the tables before a block's words. Returns 0 unless they are exactly those of `classes`, the mask of
+ *  the block's classes. */
 static int take_tables(tw_ecdq_t *ecdq, uint32_t classes, const uint8_t **at, const uint8_t *end)
 {
     if (end - *at < 2 || (*at)[0] != classes || (*at)[1]) {
@@ -131,7 +132,7 @@ static int take_tables(tw_ecdq_t *ecdq, uint32_t classes, const uint8_t **at, co
     return ok;
 }
 
-/** Put listed elements in place of their escapes; 0 for a list that no encoder writes. */
+/** Set the values of escaped elements from the list. Returns 0 for a list that no encoder writes. */
 static int ecdq_take_listed(tw_ecdq_t *ecdq, size_t n, const uint8_t *at, const uint8_t *end)
 {
     const uint8_t *symbol = memchr(ecdq->symbols, TW_ENTROPY_ESCAPE, n);
@@ -207,7 +208,7 @@ static tw_status_t ecdq_decode_block(decoding_t *decoding, tw_lossless_walk_t *w
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Read what is before the blocks; *entries is where their entries are. */
+/** Read the part before the blocks. *entries: where the blocks' entries begin. */
 static tw_status_t ecdq_read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *scales = decoding->ecdq->scales;
@@ -254,7 +255,7 @@ static tw_status_t ecdq_decode_coded(decoding_t *decoding, uint32_t check)
         memcpy(&entry, entries + block * sizeof(entry), sizeof(entry));
         TW_TRY(ecdq_decode_block(decoding, &walk, block, n, &entry));
     }
-    scatter_block(decoding, &walk, 1, NULL); /* only rows of zeros are left */
+    scatter_block(decoding, &walk, 1, NULL); /* sink the rows of zeros that are left */
     return ecdq_bytes_left(decoding) ? ecdq_fail_format("bytes are left behind the last block") : TW_OK;
 }
 

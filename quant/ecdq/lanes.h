@@ -1,12 +1,12 @@
-/** Codes a block's symbols, one vector of lanes at a time, in the steps of ref.c. One of entropy/vec_*.h must
- *  be included first. Elements after the last whole group of 32 are left to ref.c. */
+/** Codes a block's symbols as ref.c does, one vector of lanes at a time. Include one of entropy/vec_*.h
+ *  first. ref.c codes the elements after the last whole group of 32. */
 #pragma once
 
 #include "quant/arithmetic/philox.h"
 #include "quant/ecdq/loops.h"
 #include "quant/entropy/lanes.h"
 
-#ifndef DITHER /* nor QUANTIZE and DEQUANTIZE: the backend has none of its own */
+#ifndef DITHER /* a backend defines all three, or none and gets these */
 #define DITHER ecdq_lanes_dither
 #define QUANTIZE loops_quantize
 #define DEQUANTIZE loops_dequantize
@@ -94,8 +94,7 @@ static int decode_groups(tw_ecdq_t *ecdq, size_t n, tw_entropy_reader_t *reader)
         if (!refill_all(lanes, &words, reader->words_begin)) {
             return 0;
         }
-        /* This is done here because it fills the time in which a group waits for the words of the one
-         * before. */
+        /* Done here because it fills the time in which a group waits for the previous group's words. */
         DEQUANTIZE(symbols + i, expected + i, ecdq->halves + i, TW_ENTROPY_LANES, ecdq->values + i);
     }
     memcpy(reader->lanes, lanes, sizeof(lanes));

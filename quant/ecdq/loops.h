@@ -1,5 +1,5 @@
-/** Loops over elements, of which compilers make vectors: each backend includes them, compiled for its
- *  instructions, without contraction. */
+/** Loops over elements, which compilers vectorise. Each backend includes them and compiles them for its
+ *  instructions, without fused multiply-add. */
 #pragma once
 
 #include "quant/ecdq/value.h"

@@ -1,4 +1,4 @@
-/* The NEON twin. */
+/* The NEON backend. */
 #include "quant/entropy/vec_neon.h"
 
 #include "quant/ecdq/lanes.h"

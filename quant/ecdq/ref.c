@@ -1,4 +1,4 @@
-/* The reference: dither element by element, and a block's symbols lane by lane. */
+/* The reference backend: makes dither element by element, codes a block's symbols lane by lane. */
 #include "quant/ecdq/loops.h"
 
 static int ecdq_always(void)

@@ -1,21 +1,21 @@
-/** One element: its step, its integer, and back; one row; one table. Nothing here may be contracted. Compiles
- *  as C11, C++17 and CUDA. */
+/** One element: its step, its integer, and back; one row; one table. Compile it without fused multiply-add.
+ *  Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/philox.h"
 #include "quant/ecdq/ecdq.h"
 
-/** The step of a row, which is not DEAD, to replace its scale. */
+/** A row's value with the step in place of the scale. The row must not be DEAD. `step`: the codec's. */
 TW_HD static inline uint16_t tw_ecdq_moved_row(uint16_t row, int32_t step)
 {
-    /* About how many quarters of an octave lie between the mean of the logarithms and the standard deviation,
-     * by class: the more a row's elements spread, the more. */
+    /* By class: about how many quarters of an octave a row's standard deviation is above its scale, the mean
+     * of logarithms. It grows with the spread of the row's elements. */
     static const uint8_t deviations[TW_LOSSLESS_CLASSES] = {0, 1, 1, 2, 3, 4, 4, 6};
     uint32_t scale = (uint32_t)row + deviations[row >> TW_LOSSLESS_CLASS_SHIFT] + (uint32_t)step;
     return (uint16_t)((scale & TW_LOSSLESS_SCALE_MASK) | (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
-/** An element's step: a normal number, whatever is expected. */
+/** An element's step: a normal number for any expectation. */
 TW_HD static inline float tw_ecdq_step(uint16_t expected)
 {
     int32_t quarters = (expected & TW_LOSSLESS_SCALE_MASK) - TW_LOSSLESS_BIAS;
@@ -24,17 +24,17 @@ TW_HD static inline float tw_ecdq_step(uint16_t expected)
     return tw_float_of_bits((uint32_t)quarters << 21);
 }
 
-/** The counter that makes the dither of a message's element i, and of seven others. */
+/** The Philox counter of the dither of a message's element i. Eight elements share a counter. */
 TW_HD static inline uint32_t tw_ecdq_counter(uint32_t i)
 {
     return i / TW_ECDQ_DITHER_GROUP * TW_ECDQ_COUNTERS + i % TW_ECDQ_COUNTERS;
 }
 
-/** The dither of element i, of the words that its counter makes. */
+/** The dither of element i: a half of one of the words that its counter gives. */
 TW_HD static inline uint16_t tw_ecdq_half(tw_philox_words_t words, uint32_t i)
 {
     uint32_t k = i % TW_ECDQ_DITHER_GROUP / (2 * TW_ECDQ_COUNTERS);
-    /* This is not an index, so that a GPU keeps the words in registers. */
+    /* Conditions, not an index, so that a GPU keeps the words in registers. */
     uint32_t low = k % 2 ? words.word[1] : words.word[0], high = k % 2 ? words.word[3] : words.word[2];
     return (uint16_t)((k / 2 ? high : low) >> 16 * (i / TW_ECDQ_COUNTERS % 2));
 }
@@ -45,12 +45,12 @@ TW_HD static inline float tw_ecdq_dither_of(uint16_t half)
     return ((float)half + 0.5f) * 0x1p-16f - 0.5f;
 }
 
-/** The integer of an element, as a float; TW_ECDQ_RAW: there is none. */
+/** The integer of an element, as a float; TW_ECDQ_RAW if it is too large or the value is not finite. */
 TW_HD static inline float tw_ecdq_integer(float value, uint16_t expected, uint16_t half)
 {
     float x = value / tw_ecdq_step(expected) + tw_ecdq_dither_of(half);
     float size = tw_float_of_bits(tw_float_bits(x) & 0x7fffffff);
-    float rounded = (x + 0x1.8p23f) - 0x1.8p23f; /* round to the nearest even integer: x is below 2^22 */
+    float rounded = (x + 0x1.8p23f) - 0x1.8p23f; /* round to the nearest integer; right if |x| < 2^22 */
     return size < (float)(TW_ECDQ_WIDE_MAX - 1) ? rounded : (float)TW_ECDQ_RAW;
 }
 
@@ -59,7 +59,7 @@ TW_HD static inline float tw_ecdq_value(float integer, uint16_t expected, uint16
     return (integer - tw_ecdq_dither_of(half)) * tw_ecdq_step(expected);
 }
 
-/** The symbol of an integer, with its class. */
+/** The symbol of an integer, with its row's class: class << 5 | symbol. */
 TW_HD static inline uint8_t tw_ecdq_symbol(int32_t integer, uint16_t expected)
 {
     uint32_t symbol = (uint32_t)(integer + TW_ECDQ_REACH);
@@ -67,8 +67,8 @@ TW_HD static inline uint8_t tw_ecdq_symbol(int32_t integer, uint16_t expected)
     return (uint8_t)((uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 5 | symbol);
 }
 
-/** Choose the frequencies of a class's symbols; those from *first to before *end are sent. 0: a block has
- *  none. */
+/** Choose the frequencies of a class's symbols. Those of symbols *first to *end - 1 are sent. Returns 0 if
+ *  the block has no element of the class. */
 TW_HD static inline int tw_ecdq_choose_table(const uint32_t *counts, uint16_t *freq, uint32_t *first,
                                              uint32_t *end)
 {

@@ -1,12 +1,13 @@
-/** Entropy-coded messages: what the lossless delta and the lossless codec have in common. Private to quant.
+/** Entropy coding for the lossless delta, the lossless codec and ecdq. Private to quant.
  *
- *  A block is coded by 32 interleaved rANS coders (arXiv 1311.2540), element i in lane i mod 32, so that a
- *  vector or a warp takes 32 elements a time. Encoding goes forward and writes 16-bit words, lane after lane
- *  within a group of 32; decoding goes backward and takes them from the end. There are 32 symbols; the last
- *  is the escape, whose value is written elsewhere. Frequencies sum to 1024; a symbol with none is escaped.
+ *  32 interleaved rANS coders, called lanes (arXiv 1311.2540), code a block: element i is in lane i mod 32,
+ *  so that vectors or a warp take 32 elements at a time. Encoding goes forward and writes 16-bit words, lane
+ *  after lane within a group of 32. Decoding goes backward and takes words from the end. There are 32
+ *  symbols. The last one is the escape; an escaped element's value is written elsewhere. Frequencies sum to
+ *  1024; symbols with frequency 0 are escaped.
  *
- *  vec_avx2.h and vec_avx512.h name vector operations, lanes.h is a coder's steps written in them. Compiles
- *  as C11, C++17 and CUDA. */
+ *  vec_*.h define vector operations for each instruction set; lanes.h has a coder's steps in these
+ *  operations. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/float.h"
@@ -18,18 +19,18 @@ TW_C_BEGIN
 
 #define TW_ENTROPY_LANES 32
 #define TW_ENTROPY_LANES_BYTES (TW_ENTROPY_LANES * 4)
-#define TW_ENTROPY_START 0x10000u /**< initial value of a lane, which is never less between elements */
+#define TW_ENTROPY_START 0x10000u /**< a lane's first state; between elements it is never less */
 #define TW_ENTROPY_SYMBOLS 32
 #define TW_ENTROPY_ESCAPE 31
 #define TW_ENTROPY_FREQ_BITS 10
 #define TW_ENTROPY_FREQ_SUM (1 << TW_ENTROPY_FREQ_BITS)
 #define TW_ENTROPY_CHECK_FACTOR 0x9e3779b1u
-#define TW_ENTROPY_RAW 0xffffffffu /**< `sizes` of a block that is not coded */
+#define TW_ENTROPY_RAW 0xffffffffu /**< `sizes` of a block that is sent raw */
 
-/** A block's entry; all entries are before all blocks. */
+/** A block's entry. All entries come before all blocks. */
 typedef struct tw_entropy_entry {
     uint32_t sizes; /**< words | escapes << 16, or RAW */
-    uint32_t check; /**< checksum: raw bits can be wrong without any other sign */
+    uint32_t check; /**< checksum: wrong raw bits have no other sign */
 } tw_entropy_entry_t;
 
 #ifndef __cplusplus
@@ -40,20 +41,20 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are written 
 /** The state of a block's encoder. An element takes at most one word and one escape. */
 typedef struct tw_entropy_writer {
     uint32_t lanes[TW_ENTROPY_LANES];
-    uint16_t *words, *escapes; /**< next ones; vectors may write up to 16 words more */
+    uint16_t *words, *escapes; /**< where the next ones go; SIMD code may write 16 words past the last */
     uint32_t check;            /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_writer_t;
 
-/** The state of a block's decoder, which goes backward. Up to 32 bytes behind `words` are read but not
- *  used. */
+/** The state of a block's decoder, which goes backward. SIMD code may read, but not use, 32 bytes after
+ *  `words`. */
 typedef struct tw_entropy_reader {
     uint32_t lanes[TW_ENTROPY_LANES];
-    const uint8_t *words_begin, *words; /**< pointers to bytes, as a message may begin at an odd address */
-    const uint8_t *escapes_begin, *escapes; /**< both point behind the next one to read */
+    const uint8_t *words_begin, *words;     /**< bytes: a message may have an odd address */
+    const uint8_t *escapes_begin, *escapes; /**< like `words` it points to the end of the next one */
     uint32_t check;                         /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_reader_t;
 
-/** Whether every lane has its initial value again, and nothing is left. */
+/** Whether all lanes are back in their first state, and no words or escapes are left. */
 static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
 {
     uint32_t differ = 0;
@@ -65,9 +66,8 @@ static inline int tw_entropy_came_back(const tw_entropy_reader_t *reader)
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/** Choose frequencies close to the shares of `weights` [SYMBOLS]: at least 1 for the escape and for each
- *  symbol of the mask `present`, 0 for others; 1024 in all. The weights of symbols that are not present must
- *  be 0. */
+/** Choose frequencies close to the shares of weights [SYMBOLS]; they sum to 1024. The escape and each symbol
+ *  of the mask `present` get at least 1. Symbols that are not present must have weight 0, and get 0. */
 TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_t present, uint16_t *freq)
 {
     uint64_t total = 0;
@@ -83,12 +83,12 @@ TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_
         left -= freq[s];
         largest = freq[s] > freq[largest] ? s : largest;
     }
-    /* Each symbol is off by 1 at most, and the largest has 1/32 of the sum at least. */
+    /* `left` is 32 at most, since each share is off by 1 at most. The largest has at least 1/32 of the
+     * sum. */
     freq[largest] = (uint16_t)(freq[largest] + left);
 }
 
-/** Make what encoders look up, [SYMBOLS]: freq | first slot << 11 | is escape << 31; upper half: (2^32 - 1) /
- *  freq. */
+/** Make an encoder's table [SYMBOLS]: freq | first slot << 11 | is escape << 31 | (2^32 - 1) / freq << 32. */
 TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t *table)
 {
     uint32_t escape = freq[TW_ENTROPY_ESCAPE], first_slot = 0;
@@ -101,7 +101,7 @@ TW_HD static inline void tw_entropy_encode_table(const uint16_t *freq, uint64_t 
     }
 }
 
-/** Make what decoders look up, [FREQ_SUM]: freq | slot in symbol << 11 | symbol << 21. */
+/** Make a decoder's table [FREQ_SUM]: freq | slot within the symbol << 11 | symbol << 21. */
 TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t *table)
 {
     for (uint32_t s = 0; s < TW_ENTROPY_SYMBOLS; s++) {
@@ -113,7 +113,7 @@ TW_HD static inline void tw_entropy_decode_table(const uint16_t *freq, uint32_t 
 
 /* ---- checksums ----------------------------------------------------------------------------------------- */
 
-/** The part of a checksum that a 16-bit value adds. */
+/** The part of a checksum that the 16-bit value with index i adds. */
 TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 {
     uint32_t term = value + ((uint32_t)i + 1) * TW_ENTROPY_CHECK_FACTOR;
@@ -122,11 +122,11 @@ TW_HD static inline uint32_t tw_entropy_check(size_t i, uint16_t value)
 
 /* ---- one element, one lane ----------------------------------------------------------------------------- */
 
-/** Put a symbol's entry into a lane that has room for it. */
+/** Put a symbol, by its entry of the encoder's table, into a lane that has room for it. */
 TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
 {
     uint32_t freq = (uint32_t)entry & 0x7ff, first_slot = (uint32_t)entry >> 11 & 0x3ff;
-    /* The reciprocal is rounded down: the quotient may be one too small. */
+    /* The reciprocal is rounded down, so the quotient may be one too small. */
 #ifdef __CUDA_ARCH__
     uint32_t quotient = __umulhi(lane, (uint32_t)(entry >> 32));
 #else
@@ -137,20 +137,20 @@ TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }
 
-/** Put raw bits (at most 6) and a symbol's entry into a lane; if it would exceed 32 bits, a word leaves it
- *  first. */
+/** Put raw bits (at most 6) and a symbol into a lane. If the lane would exceed 32 bits, it first gives a word
+ *  to *words. */
 static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
                                        uint16_t **words)
 {
     uint32_t freq = (uint32_t)entry & 0x7ff;
     uint32_t full = lane >> (32 - TW_ENTROPY_FREQ_BITS - raw_bits) >= freq;
-    **words = (uint16_t)lane; /* without a branch, as none could be predicted */
+    **words = (uint16_t)lane; /* no branch: it would be unpredictable */
     *words += full;
     lane = (lane >> 16 * full) << raw_bits | raw;
     return tw_entropy_put(lane, entry);
 }
 
-/** Put raw bits (at most 15) alone into a lane, likewise. */
+/** Like tw_entropy_push, with raw bits (at most 15) only. */
 static inline uint32_t tw_entropy_push_raw(uint32_t lane, uint32_t bits, uint32_t raw, uint16_t **words)
 {
     uint32_t full = (uint64_t)lane >> (32 - bits) != 0;
@@ -159,10 +159,10 @@ static inline uint32_t tw_entropy_push_raw(uint32_t lane, uint32_t bits, uint32_
     return (lane >> 16 * full) << bits | raw;
 }
 
-/** Give a lane that has become too short the next word; 0 if there is none. */
+/** If a lane is below its least state, give it the next word. Returns 0 if there is none. */
 static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const uint8_t *begin)
 {
-    uint32_t short_of = *lane < TW_ENTROPY_START; /* without a branch, either */
+    uint32_t short_of = *lane < TW_ENTROPY_START; /* no branch */
     uint16_t word;
     if ((size_t)(*words - begin) < 2 * short_of) {
         return 0;
@@ -173,7 +173,7 @@ static inline int tw_entropy_refill(uint32_t *lane, const uint8_t **words, const
     return 1;
 }
 
-/** Take the u16 before *at, which then points to it; 0 at the beginning. */
+/** Read the u16 before *at, and move *at to it. Returns 0 at the beginning. */
 static inline int tw_entropy_pop(const uint8_t **at, const uint8_t *begin, uint16_t *value)
 {
     if (*at == begin) {

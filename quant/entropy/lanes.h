@@ -1,5 +1,5 @@
-/** The steps of a coder, for one vector of lanes at a time. One of vec_*.h must be included first: it defines
- *  WIDTH, vec_t, mask_t and the operations. */
+/** The steps of a coder, for one vector of lanes at a time. Include one of vec_*.h first: it defines WIDTH,
+ *  vec_t, mask_t and the operations. */
 #pragma once
 
 #include "quant/entropy/entropy.h"
@@ -18,7 +18,7 @@ INLINE uint32_t total(vec_t x)
     return sum;
 }
 
-/** The part of a checksum that 16-bit values from index `at` on add. */
+/** The part of a checksum that a vector of 16-bit values adds; the first one has index `at`. */
 INLINE vec_t check_of(size_t at, vec_t values)
 {
     uint32_t steps[WIDTH];
@@ -31,14 +31,14 @@ INLINE vec_t check_of(size_t at, vec_t values)
     return vec_mul(term, term);
 }
 
-/** Let words leave the lanes that are full. */
+/** Move a word from each full lane to *words. */
 INLINE vec_t spill(vec_t lanes, mask_t full, uint16_t **words)
 {
     *words = vec_store_words(*words, lanes, full);
     return vec_select(full, vec_shr(lanes, 16), lanes);
 }
 
-/** Put a symbol into each lane. The reciprocal is rounded down: the quotient may be one too small. */
+/** Put a symbol into each lane. The reciprocal is rounded down, so the quotient may be one too small. */
 INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t reciprocal)
 {
     vec_t quotient = vec_mul_high(lanes, reciprocal), rest = vec_sub(lanes, vec_mul(quotient, freq));
@@ -47,7 +47,8 @@ INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t recipro
     return vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
 }
 
-/** Push one vector's entries of an encoder's table into its lanes. */
+/** Push a vector of symbols into lanes: their entries of the encoder's table, and the entries' upper
+ *  halves. */
 INLINE vec_t push_symbol(vec_t lanes, vec_t entry, vec_t reciprocal, uint16_t **words)
 {
     vec_t freq = vec_and(entry, vec_set(0x7ff)), first_slot = vec_and(vec_shr(entry, 11), vec_set(0x3ff));
@@ -55,20 +56,20 @@ INLINE vec_t push_symbol(vec_t lanes, vec_t entry, vec_t reciprocal, uint16_t **
     return put_symbol(spill(lanes, full, words), freq, first_slot, reciprocal);
 }
 
-/** Take away the symbol that each lane's entry in a decoder's table names. */
+/** Remove a symbol from each lane, by its entry of the decoder's table. */
 INLINE vec_t take_symbol(vec_t lanes, vec_t entry)
 {
     return vec_add(vec_mul(vec_and(entry, vec_set(0x7ff)), vec_shr(lanes, TW_ENTROPY_FREQ_BITS)),
                    vec_and(vec_shr(entry, 11), vec_set(0x3ff)));
 }
 
-/** Find the lanes that need a word. */
+/** The lanes below their least state, which need a word. */
 INLINE mask_t wanting_of(vec_t lanes)
 {
     return mask_ge(vec_set(TW_ENTROPY_START - 1), lanes);
 }
 
-/** Give words to the lanes that want them, from *next on, which moves. */
+/** Give words from *next on to the lanes of `wanting`, and move *next past them. */
 INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
 {
     vec_t word = vec_load_words(*next, wanting);
@@ -76,7 +77,7 @@ INLINE vec_t refill(vec_t lanes, mask_t wanting, const uint8_t **next)
     return vec_select(wanting, vec_or(vec_shl(lanes, 16), word), lanes);
 }
 
-/** Give words to all lanes that want them; 0 if there are too few. */
+/** Give words to all lanes that need one. Returns 0 if there are too few words. */
 INLINE int refill_all(vec_t *lanes, const uint8_t **words, const uint8_t *begin)
 {
     mask_t wanting[VECTORS];

@@ -1,4 +1,4 @@
-/** The operations in which coders are written, on 8 elements, and on 16 of 16 bits. AVX2. */
+/** The vector operations of coders: on 8 elements of 32 bits, and on 16 of 16 bits. AVX2. */
 #pragma once
 
 #include "quant/entropy/vec_loads.h"
@@ -58,7 +58,7 @@ typedef __m256i vec16_t;
 #define vec16_load(at) _mm256_loadu_si256((const __m256i *)(at))
 #define vec16_store(at, a) _mm256_storeu_si256((__m256i *)(at), a)
 
-/** Take the low halves of 8 elements. */
+/** The low halves of 8 elements, packed. */
 static inline __m128i vec_halves(__m256i a)
 {
     a = _mm256_and_si256(a, vec_set(0xffff));
@@ -82,7 +82,7 @@ static inline __m256i vec_gather(const uint32_t *table, __m256i index)
     return vec_load8_of(table, i);
 }
 
-/** Look up entries of a table of 32, in registers. */
+/** Look up entries of a table of 32 entries, with permutations of registers. */
 static inline __m256i vec_lookup32(const uint32_t *table, __m256i index)
 {
     __m256 bit3 = _mm256_castsi256_ps(vec_shl(index, 28)), quarter[4];
@@ -94,7 +94,7 @@ static inline __m256i vec_lookup32(const uint32_t *table, __m256i index)
     return _mm256_castps_si256(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(vec_shl(index, 27))));
 }
 
-/** Look up 64-bit entries, as lower and upper halves. */
+/** Look up 64-bit entries; returns their lower halves, and the upper halves in *upper. */
 static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m256i *upper)
 {
     uint32_t i[WIDTH];
@@ -104,7 +104,7 @@ static inline __m256i vec_gather_pair(const uint64_t *table, __m256i index, __m2
     return _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
 }
 
-/** Multiply, giving lower and upper halves of products. */
+/** Multiply; returns the lower halves of the products, and the upper halves in *upper. */
 static inline __m256i vec_mul_wide(__m256i a, __m256i b, __m256i *upper)
 {
     __m256i even = _mm256_mul_epu32(a, b);
@@ -120,8 +120,8 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
     return upper;
 }
 
-/* For each mask: where each element of 16 bits comes from when the chosen ones are moved together, and when
- * they are moved apart; one byte for each byte. */
+/* Byte shuffles for each mask of 8 elements of 16 bits: `together` packs the chosen elements, `apart` spreads
+ * packed elements to the chosen places. */
 #define BIT(m, i) (((m) >> (i)) & 1)
 #define BELOW(m, i) ((uint64_t)__builtin_popcount((m) & ((1u << (i)) - 1)))
 #define PUT(i, at, half) ((at) / 4 == (half) ? (uint64_t)(0x100 + 0x202 * (i)) << (at) % 4 * 16 : 0)
@@ -140,7 +140,7 @@ static inline __m256i vec_mul_high(__m256i a, __m256i b)
 
 static const uint64_t together[256][2] = {ROWS(TOGETHER)}, apart[256][2] = {ROWS(APART)};
 
-/** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 16 bytes. */
+/** Store the low halves of the mask's elements, packed. Returns their end. Always writes 16 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
 {
     uint32_t bits = mask_bits(mask);
@@ -149,7 +149,7 @@ static inline uint16_t *vec_store_words(uint16_t *at, __m256i a, __m256i mask)
     return at + __builtin_popcount(bits);
 }
 
-/** Load words into the chosen elements; the others may get anything. Reads 16 bytes. */
+/** Load packed words into the mask's elements; the others get anything. Always reads 16 bytes. */
 static inline __m256i vec_load_words(const uint8_t *at, __m256i mask)
 {
     __m128i from = _mm_loadu_si128((const __m128i *)apart[mask_bits(mask)]);

@@ -1,4 +1,4 @@
-/** The operations in which coders are written, on 16 elements, and on 32 of 16 bits. AVX-512 F, BW, VL. */
+/** The vector operations of coders: on 16 elements of 32 bits, and on 32 of 16 bits. AVX-512 F, BW, VL. */
 #pragma once
 
 #include "quant/entropy/vec_loads.h"
@@ -42,8 +42,8 @@ typedef __mmask16 mask_t;
 #define mask_less(a, b) _mm512_cmplt_epu32_mask(a, b)
 #define mask_sign(a) _mm512_movepi32_mask(a)
 
-/** A mask's bits, by an explicit instruction: when GCC 12 runs out of registers, as under -fsanitize=null, it
- *  stores 16 bits of a mask on the stack and loads 32 from there. */
+/** A mask's bits, by an explicit instruction that avoids a bug of GCC 12: when it runs out of registers, as
+ *  with -fsanitize=null, it stores 16 bits of a mask on the stack and loads 32. */
 static inline uint32_t mask_bits(__mmask16 mask)
 {
     uint32_t bits;
@@ -78,7 +78,7 @@ static inline __m512i vec_gather(const uint32_t *table, __m512i index)
     return _mm512_inserti64x4(_mm512_castsi256_si512(vec_load8_of(table, i)), vec_load8_of(table, i + 8), 1);
 }
 
-/** Look up 64-bit entries, as lower and upper halves. */
+/** Look up 64-bit entries; returns their lower halves, and the upper halves in *upper. */
 static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m512i *upper)
 {
     uint32_t i[WIDTH];
@@ -91,7 +91,7 @@ static inline __m512i vec_gather_pair(const uint64_t *table, __m512i index, __m5
     return _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
 }
 
-/** Multiply, giving lower and upper halves of products. */
+/** Multiply; returns the lower halves of the products, and the upper halves in *upper. */
 static inline __m512i vec_mul_wide(__m512i a, __m512i b, __m512i *upper)
 {
     __m512i even = _mm512_mul_epu32(a, b);
@@ -107,14 +107,14 @@ static inline __m512i vec_mul_high(__m512i a, __m512i b)
     return upper;
 }
 
-/** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 32 bytes. */
+/** Store the low halves of the mask's elements, packed. Returns their end. Always writes 32 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, __m512i a, __mmask16 mask)
 {
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(mask, a)));
     return at + __builtin_popcount(mask_bits(mask));
 }
 
-/** Load words into the chosen elements; the others become 0. Reads 32 bytes. */
+/** Load packed words into the mask's elements; the others become 0. Always reads 32 bytes. */
 static inline __m512i vec_load_words(const uint8_t *at, __mmask16 mask)
 {
     return _mm512_maskz_expand_epi32(mask, vec_load16(at));

@@ -1,4 +1,4 @@
-/** Loads elements of tables one by one: on many processors a gather takes longer. AVX2. */
+/** Loads elements of tables one by one, because gather instructions are slower on many processors. AVX2. */
 #pragma once
 
 #include <immintrin.h>

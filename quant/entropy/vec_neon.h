@@ -1,5 +1,5 @@
-/** The operations in which coders are written, on 4 elements, and on 8 of 16 bits. NEON, which every aarch64
- *  has; compilers know operators of its vectors. */
+/** The vector operations of coders: on 4 elements of 32 bits, and on 8 of 16 bits. NEON, which every aarch64
+ *  has. C operators work on its vectors. */
 #pragma once
 
 #include <arm_neon.h>
@@ -99,7 +99,7 @@ static inline vec_t vec_gather(const uint32_t *table, vec_t index)
     return vld1q_lane_u32(table + index[3], found, 3);
 }
 
-/** Look up 64-bit entries, as lower and upper halves. */
+/** Look up 64-bit entries; returns their lower halves, and the upper halves in *upper. */
 static inline vec_t vec_gather_pair(const uint64_t *table, vec_t index, vec_t *upper)
 {
     uint64x2_t a = vld1q_dup_u64(table + index[0]), b = vld1q_dup_u64(table + index[2]);
@@ -109,7 +109,7 @@ static inline vec_t vec_gather_pair(const uint64_t *table, vec_t index, vec_t *u
     return vuzp1q_u32((vec_t)a, (vec_t)b);
 }
 
-/** Multiply, giving lower and upper halves of products. */
+/** Multiply; returns the lower halves of the products, and the upper halves in *upper. */
 static inline vec_t vec_mul_wide(vec_t a, vec_t b, vec_t *upper)
 {
     const vec_t low = (vec_t)vmull_u32(vget_low_u32(a), vget_low_u32(b)), high = (vec_t)vmull_high_u32(a, b);
@@ -124,8 +124,8 @@ static inline vec_t vec_mul_high(vec_t a, vec_t b)
     return upper;
 }
 
-/* For each mask of 4 elements: from where bytes come when the low halves of the chosen ones are moved
- * together, and when words are moved apart to them. 0xff: from nowhere. */
+/* Byte shuffles for each mask of 4 elements: `together` packs the low halves of the chosen elements, `apart`
+ * spreads packed words to the chosen places. 0xff gives 0. */
 #define HALF(i) 2 * (i), 2 * (i) + 1
 #define NONE 0xff, 0xff
 static const uint8_t together[16][8] = {
@@ -149,7 +149,7 @@ static const uint8_t apart[16][8] = {
     {NONE, HALF(0), HALF(1), HALF(2)}, {HALF(0), HALF(1), HALF(2), HALF(3)},
 };
 
-/** Store the low halves of the chosen elements in a row; returns where the next ones go. Writes 8 bytes. */
+/** Store the low halves of the mask's elements, packed. Returns their end. Always writes 8 bytes. */
 static inline uint16_t *vec_store_words(uint16_t *at, vec_t a, mask_t mask)
 {
     const uint32_t bits = mask_bits(mask);
@@ -157,7 +157,7 @@ static inline uint16_t *vec_store_words(uint16_t *at, vec_t a, mask_t mask)
     return at + __builtin_popcount(bits);
 }
 
-/** Load words into the chosen elements; the others become 0. Reads 8 bytes. */
+/** Load packed words into the mask's elements; the others become 0. Always reads 8 bytes. */
 static inline vec_t vec_load_words(const uint8_t *at, mask_t mask)
 {
     return vmovl_u16(vreinterpret_u16_u8(vtbl1_u8(vld1_u8(at), vld1_u8(apart[mask_bits(mask)]))));

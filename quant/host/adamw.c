@@ -1,4 +1,5 @@
-/* AdamW on the host: it steps some elements, which stay in the cache until their change is encoded. */
+/* AdamW on the host. It updates CHUNK_ELEMS elements at a time, so that they are in the cache when their
+ * change is encoded. */
 #include "quant/arithmetic/adamw.h"
 #include "quant/arithmetic/block.h"
 #include "quant/backend.h"
@@ -17,7 +18,7 @@ static void step_elems(const tw_adamw_factors_t *factors, const tw_quant_adamw_t
     }
 }
 
-/** Do the step alone. */
+/** Update a segment without encoding. */
 static void update_segment(const tw_adamw_factors_t *factors, const tw_quant_adamw_t *adamw,
                            const tw_quant_adamw_segment_t *segment)
 {

@@ -1,4 +1,4 @@
-/* The AVX2 twin. Compiled with -mavx2 -mfma -mf16c; used only where the machine has all three. */
+/* The AVX2 backend. Compiled with -mavx2 -mfma -mf16c, used only if the machine has all three. */
 #include "quant/host/group_avx2.h"
 
 #include "quant/host/group_reduce.h"

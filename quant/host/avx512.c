@@ -1,6 +1,6 @@
-/* The AVX-512 twins. Compiled with -mavx512{f,bw,vl,dq} and the flags of avx2.c, for Skylake servers and
- * later, and again with -mavx512bf16, for Zen 4, Cooper Lake, Sapphire Rapids and later; used only where the
- * machine has all of them. */
+/* The AVX-512 backends. Compiled with -mavx512{f,bw,vl,dq} and the flags of avx2.c, for Skylake servers and
+ * later, and a second time with -mavx512bf16, for Zen 4, Cooper Lake, Sapphire Rapids and later. Used only if
+ * the machine has all of them. */
 #include "quant/host/group_avx512.h"
 
 #include "quant/host/group_reduce.h"

@@ -1,4 +1,4 @@
-/* Plain conversions on the host: SIMD for the bulk where the machine has it, the scalar rule for the rest. */
+/* Conversions on the host: with SIMD if the machine has it; the scalar code does the rest of each array. */
 #include "quant/arithmetic/float.h"
 #include "quant/host/convert_simd.h"
 #include "quant/quant.h"

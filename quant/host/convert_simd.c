@@ -1,5 +1,5 @@
-/* Plain conversions, SIMD_ELEMS at a time. Compiled with -mavx2 -mf16c on x86, and called only where the
- * machine has both. Each type gets a loop of its own: `type` is a constant wherever the always-inlined loops
+/* Conversions, SIMD_ELEMS at a time. Compiled with -mavx2 -mf16c on x86, and called only if the machine has
+ * both. The compiler makes a loop for each type, since `type` is a constant where the always-inlined loops
  * are expanded. */
 #include "quant/host/convert_simd.h"
 #ifdef __aarch64__
@@ -12,8 +12,8 @@ int tw_convert_simd_usable(void)
 #else
 #include "quant/host/simd_avx2.h"
 
-/* Found once, when the program is loaded: every conversion reads it, and CPUID may take microseconds under a
- * hypervisor. */
+/* Set once, when the program is loaded, because every conversion reads it and CPUID may take microseconds
+ * under a hypervisor. */
 static int usable;
 
 __attribute__((constructor)) static void look_at_cpu(void)

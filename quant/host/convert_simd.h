@@ -1,5 +1,6 @@
-/** SIMD bulk of the plain conversions. Private to the folder.
- *  Each converts a prefix of the array and returns its length; the caller converts the rest. */
+/** The SIMD part of conversions. Private to the folder.
+ *  Each function converts the first elements of the array and returns their number; the caller converts the
+ *  rest. */
 #pragma once
 
 #include "core/core.h"

@@ -1,12 +1,11 @@
-/** The fast host codec, in groups of 32 elements, which are held in registers. avx2.c, avx512.c and neon.c
- *  each include their group_<isa>.h, which defines a group and its operations (AVX2 and NEON share those of
- *  group_simd.h), then group_reduce.h, which includes group_decode.h and group_encode.h. Private to the
- *  folder.
+/** The fast host codec. It works on groups of 32 elements, in registers. avx2.c, avx512.c and neon.c each
+ *  include their group_<isa>.h, which defines a group and its operations (AVX2 and NEON share group_simd.h),
+ *  then group_reduce.h, which includes group_decode.h and group_encode.h. Private to the folder.
  *
  *  A block is read twice: once for its largest magnitude, and once, from the first-level cache, for its
- *  codes. Values that are computed before the magnitude is known (rotation, differences, sums) are kept as
- *  fp32 in a scratch of one block. Elements beyond the last whole group of a segment, and blocks whose scale
- *  is so large that a result may overflow, are done one by one. */
+ *  codes. Values computed in the first pass (rotated values, differences, sums) are kept as fp32 in a scratch
+ *  of one block. Elements after a segment's last whole group, and blocks whose scale is so large that a
+ *  result may overflow, are done one by one. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
@@ -14,10 +13,10 @@
 
 #define GROUP TW_QUANT_HADAMARD_ELEMS
 
-/** How far ahead arrays are prefetched: the processor's own prefetching stops at the end of a page. */
+/** Elements ahead that arrays are prefetched. The processor's own prefetching stops at the end of a page. */
 #define AHEAD_ELEMS ((size_t)2048)
 
-/** Prefetch a group, whose memory need not exist. */
+/** Prefetch the group at element i, which may be past the array's end. */
 INLINE void group_fetch(tw_type_t type, const void *src, size_t i)
 {
     const char *at = (const char *)src + i * (type == TW_TYPE_FP32 ? 4 : 2);
