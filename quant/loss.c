@@ -1,4 +1,4 @@
-/* Measures what a lossy codec does to numbers. */
+/* Measures the error of a lossy codec. */
 #include "quant/loss.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "quant/convert.h"
 
 struct tw_quant_sampler {
-    tw_quant_t *blocks; /* one of the two is used */
+    tw_quant_t *blocks; /* one of the two is NULL */
     tw_quant_messages_t *messages;
 };
 
@@ -41,7 +41,7 @@ size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
     return TW_QUANT_BLOCK_MAX / (size_t)codec->block * (size_t)codec->block;
 }
 
-/** Add a block's values and errors to a loss, unless it is not finite. */
+/** Add the values and errors of a block or message to a loss, unless any is not finite. */
 static void loss_count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
 {
     tw_quant_loss_t sum = {0};
@@ -57,7 +57,7 @@ static void loss_count(const float *values, const float *decoded, size_t n, tw_q
     }
 }
 
-/** Add elements first .. first + n - 1: whole blocks, or the last ones. */
+/** Add elements first to first + n - 1 to the loss: whole blocks, or the segment's last elements. */
 static tw_status_t add_run(tw_quant_t *quant, const tw_quant_args_t *args, const void *values, size_t first,
                            size_t n, tw_quant_loss_t *loss)
 {

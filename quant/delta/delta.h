@@ -8,7 +8,7 @@
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
  *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
  *    coded:  u32 n;  u8 base;  with the second context (states) u8[32] factors;  contexts / 2 bytes: a table
- *            for each context, the even one in the low nibble;  16 tables;  an entry for each block;  the blocks
+ *            for each context, the even one in the low nibble;  16 tables;  an entry a block;  the blocks
  *    table:  u8 number of frequencies (at most 31); each frequency 7 bits a byte, low first, the high bit set
  *            on all bytes but the last. The escape's frequency is 1024 - their sum, at least 1
  *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and

@@ -1,6 +1,6 @@
-/** Groups of 32 floats in four AVX2 registers: the codec of group.h is built from these. For files compiled
- *  with -mavx2 -mfma -mf16c only; private to the folder. Every operation gives the bits of its scalar
- *  counterpart. */
+/** Groups of 32 floats in four AVX2 registers, and their operations, from which group.h's codec is built.
+ *  Only for files compiled with -mavx2 -mfma -mf16c Private to the folder. Every operation gives the same
+ *  bits as its scalar counterpart. */
 #pragma once
 
 #include "quant/host/plain_avx2.h"
@@ -8,14 +8,14 @@
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
-/** One butterfly stage inside a register: `other` holds the partner of each lane. The product of a * (+-1) +
- *  b is exact, so the fused operation rounds like the sum or difference alone. */
+/** One butterfly stage within a register; `other` has each lane's partner. The product x * (+-1) is exact, so
+ *  the fused operation rounds only the sum or difference. */
 INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
 {
     return _mm256_fmadd_ps(x, signs, other);
 }
 
-/** The same as tw_block_hadamard32. */
+/** tw_block_hadamard32. */
 INLINE group_t group_rotate(group_t g)
 {
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
@@ -63,7 +63,7 @@ INLINE uint32_t amax_bits(amax_t amax)
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/** Largest magnitude of n half words, n a multiple of 32. */
+/** The largest magnitude of n elements of 16 bits, as bits; n is a multiple of 32. */
 INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 {
     const __m256i magnitude = _mm256_set1_epi16(0x7fff);
@@ -76,14 +76,14 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
     }
     m0 = _mm256_max_epu16(m0, m1);
     __m128i m = _mm_max_epu16(_mm256_castsi256_si128(m0), _mm256_extracti128_si256(m0, 1));
-    /* the instruction finds a minimum, so it gets the complement */
+    /* complement, because the instruction finds a minimum */
     __m128i least = _mm_minpos_epu16(_mm_xor_si128(m, _mm_set1_epi16(-1)));
     return (uint16_t)~_mm_cvtsi128_si32(least);
 }
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** Store 32 integers in order, as bytes, nibbles or two bits each. */
+/** Store 32 integers as codes, in order: bytes, nibbles or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
 {
     __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
@@ -94,7 +94,7 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
         return;
     }
     __m256i parts = _mm256_and_si256(bytes, _mm256_set1_epi8(bits == 4 ? 0x0f : 0x03));
-    /* even + 16 * odd, or even + 4 * odd */
+    /* even element + 16 * odd one, or even + 4 * odd */
     __m256i pairs = _mm256_maddubs_epi16(parts, _mm256_set1_epi16(bits == 4 ? 0x1001 : 0x0401));
     pairs = _mm256_permute4x64_epi64(_mm256_packus_epi16(pairs, pairs), 0x08);
     __m128i packed = _mm256_castsi256_si128(pairs);
@@ -106,8 +106,7 @@ INLINE void codes_store(int bits, uint8_t *codes, const __m256i q[4])
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(packed, packed));
 }
 
-/** The same as tw_block_fp8_nearest. It need not saturate: by the choice of the scale |v| is below 464 *
- *  512. */
+/** tw_block_fp8_nearest, without saturation: tw_block_scale's scales keep |v| below 464 * 512. */
 INLINE __m256i fp8_nearest(__m256 v)
 {
     const __m256i normal = _mm256_set1_epi32((int)TW_BLOCK_FP8_NORMAL), half = _mm256_set1_epi32(0x7ffff);
@@ -121,7 +120,7 @@ INLINE __m256i fp8_nearest(__m256 v)
     return _mm256_sub_epi32(code, _mm256_and_si256(_mm256_castps_si256(negative), _mm256_set1_epi32(128)));
 }
 
-/** The same as tw_block_fp8_value. */
+/** tw_block_fp8_value of each code. */
 INLINE __m256 fp8_value(__m256i code)
 {
     __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
@@ -131,8 +130,8 @@ INLINE __m256 fp8_value(__m256i code)
     return _mm256_or_ps(value, _mm256_and_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(-0.0f)));
 }
 
-/** Round y * inverse to nearest even. Only 2 bits are clamped: |y * inverse| < qmax + 0.5 by the choice of
- *  the scale. */
+/** Round y * inverse to nearest even. Only 2-bit codes are clamped; for others tw_block_scale's scales keep
+ *  |y * inverse| below qmax + 0.5. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
     __m256i q[4];
@@ -167,10 +166,10 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
     codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
-/** Multiply 32 codes by the scale, without a clamp. */
+/** Decode 32 codes: multiply them by the scale, without a clamp. */
 INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
-    /* These bring nibble i of a word, or pair i or 8 + i of its bits, to the top of lane i. */
+    /* Left shifts that move nibble i of a word (or its pair i or 8 + i of bits) to the top of lane i. */
     const __m256i shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
     const __m256i low = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16),
                   high = _mm256_setr_epi32(14, 12, 10, 8, 6, 4, 2, 0);
@@ -198,9 +197,10 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 /* ---- random words -------------------------------------------------------------------------------------- */
 
-#define RANDOM_QUADS 8 /* quads per call of random_quads */
+#define RANDOM_QUADS 8 /* quads that a call of random_quads makes */
 
-/* Four counters, one in the low half of each 64-bit lane; high halves hold anything. */
+/* Four Philox counters; c[i] has their words i, in the low halves of 64-bit lanes. High halves hold
+ * anything. */
 typedef struct {
     __m256i c[4];
 } counters_t;
@@ -215,7 +215,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
                          _mm256_xor_si256(_mm256_srli_epi64(p0, 32), x3), p0}};
 }
 
-/** Store the words of the counters in lanes 0, 2, 1, 3. */
+/** Store the words of the counters, in the order of lanes 0, 2, 1, 3. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m256i w01 = _mm256_blend_epi32(x.c[0], _mm256_slli_epi64(x.c[1], 32), 0xaa);
@@ -224,7 +224,7 @@ INLINE void philox_store(counters_t x, uint32_t *words)
     _mm256_storeu_si256((__m256i *)(words + 8), _mm256_unpackhi_epi64(w01, w23));
 }
 
-/** Make the words of RANDOM_QUADS quads from `quad` on, like tw_philox_quad. */
+/** Make the random words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad does. */
 INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);

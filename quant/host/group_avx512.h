@@ -1,6 +1,6 @@
-/** Groups of 32 floats in two AVX-512 registers: the codec of group.h is built from these. For files compiled
- *  with -mavx512{f,bw,vl,dq} only; private to the folder. Every operation gives the bits of its scalar
- *  counterpart. */
+/** Groups of 32 floats in two AVX-512 registers, and their operations, from which group.h's codec is built.
+ *  Only for files compiled with -mavx512{f,bw,vl,dq} Private to the folder. Every operation gives the same
+ *  bits as its scalar counterpart. */
 #pragma once
 
 #include "quant/host/plain_avx512.h"
@@ -24,8 +24,8 @@ INLINE group_t group_mul(group_t g, float factor)
     return (group_t){{_mm512_mul_ps(g.v[0], f), _mm512_mul_ps(g.v[1], f)}};
 }
 
-/** The same as tw_block_hadamard32. Within a register, a stage is x * (+-1) + each lane's partner: the
- *  product is exact, so the fused operation rounds like the sum or difference alone. */
+/** tw_block_hadamard32. Within a register, a stage is x * (+-1) + each lane's partner. The product is exact,
+ *  so the fused operation rounds only the sum or difference. */
 INLINE group_t group_rotate(group_t g)
 {
     const __m512 signs1 =
@@ -71,7 +71,7 @@ INLINE uint32_t amax_bits(amax_t amax)
     return (uint32_t)_mm512_reduce_max_epi32(amax.bits);
 }
 
-/** Largest magnitude of n half words, n a multiple of 32. */
+/** The largest magnitude of n elements of 16 bits, as bits; n is a multiple of 32. */
 INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 {
     const __m512i magnitude = _mm512_set1_epi16(0x7fff);
@@ -81,14 +81,14 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
     }
     __m256i m256 = _mm256_max_epu16(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
     __m128i m128 = _mm_max_epu16(_mm256_castsi256_si128(m256), _mm256_extracti128_si256(m256, 1));
-    /* the instruction finds a minimum, so it gets the complement */
+    /* complement, because the instruction finds a minimum */
     __m128i least = _mm_minpos_epu16(_mm_xor_si128(m128, _mm_set1_epi16(-1)));
     return (uint16_t)~_mm_cvtsi128_si32(least);
 }
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** Store 32 integers in order, as bytes, nibbles or two bits each. */
+/** Store 32 integers as codes, in order: bytes, nibbles or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
 {
     __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(q0)),
@@ -98,7 +98,7 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
         return;
     }
     __m256i parts = _mm256_and_si256(bytes, _mm256_set1_epi8(bits == 4 ? 0x0f : 0x03));
-    /* even + 16 * odd, or even + 4 * odd */
+    /* even element + 16 * odd one, or even + 4 * odd */
     __m256i pairs = _mm256_maddubs_epi16(parts, _mm256_set1_epi16(bits == 4 ? 0x1001 : 0x0401));
     __m128i packed = _mm256_cvtepi16_epi8(pairs);
     if (bits == 4) {
@@ -108,8 +108,7 @@ INLINE void codes_store(int bits, uint8_t *codes, __m512i q0, __m512i q1)
     _mm_storel_epi64((__m128i *)codes, _mm_cvtepi16_epi8(_mm_maddubs_epi16(packed, _mm_set1_epi16(0x1001))));
 }
 
-/** The same as tw_block_fp8_nearest. It need not saturate: by the choice of the scale |v| is below 464 *
- *  512. */
+/** tw_block_fp8_nearest, without saturation: tw_block_scale's scales keep |v| below 464 * 512. */
 INLINE __m512i fp8_nearest(__m512 v)
 {
     __m512i bits = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
@@ -123,7 +122,7 @@ INLINE __m512i fp8_nearest(__m512 v)
     return _mm512_mask_sub_epi32(code, negative, code, _mm512_set1_epi32(128));
 }
 
-/** The same as tw_block_fp8_value. */
+/** tw_block_fp8_value of each code. */
 INLINE __m512 fp8_value(__m512i code)
 {
     __m512i magnitude = _mm512_and_si512(code, _mm512_set1_epi32(0x7f));
@@ -133,8 +132,8 @@ INLINE __m512 fp8_value(__m512i code)
     return _mm512_or_ps(value, _mm512_and_ps(_mm512_castsi512_ps(code), _mm512_set1_ps(-0.0f)));
 }
 
-/** Round y * inverse to nearest even. Only 2 bits are clamped: |y * inverse| < qmax + 0.5 by the choice of
- *  the scale. */
+/** Round y * inverse to nearest even. Only 2-bit codes are clamped; for others tw_block_scale's scales keep
+ *  |y * inverse| below qmax + 0.5. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
     const __m512i one = _mm512_set1_epi32(1), minus = _mm512_set1_epi32(-1);
@@ -172,7 +171,8 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
     codes_store(TW_CODE_BITS(kind), codes, q[0], q[1]);
 }
 
-/** What decodes a block: its scale; for 4 bits all 16 values of codes; for 2 bits the 4 values, repeated. */
+/** A block's decoder: its scale for 8 bits; the decoded values of all 16 codes for 4 bits; of all 4 codes,
+ *  repeated, for 2 bits. */
 typedef struct {
     __m512 v;
 } decoder_t;
@@ -185,7 +185,7 @@ INLINE decoder_t decoder_for(tw_quant_kind_t kind, float scale)
     return (decoder_t){TW_CODE_BITS(kind) == 8 ? s : _mm512_mul_ps(kind == TW_QUANT_INT4 ? values : few, s)};
 }
 
-/** Multiply 32 codes by the scale, without a clamp. */
+/** Decode 32 codes: multiply them by the scale, without a clamp. */
 INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
     group_t g;
@@ -207,7 +207,7 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
         }
         return g;
     }
-    /* Lane i's nibble moves down to the lowest bits; the look-up ignores the others. */
+    /* Right shifts that move lane i's nibble to the lowest bits. The look-up ignores the other bits. */
     const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
     __m512i all = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)codes));
     const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -221,11 +221,12 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 /* ---- random words -------------------------------------------------------------------------------------- */
 
-#define RANDOM_QUADS 16 /* quads per call of random_quads */
+#define RANDOM_QUADS 16 /* quads that a call of random_quads makes */
 
 #define XOR3 0x96 /* truth table of a ^ b ^ c */
 
-/* Eight counters, one in the low half of each 64-bit lane; high halves hold anything. */
+/* Eight Philox counters; c[i] has their words i, in the low halves of 64-bit lanes. High halves hold
+ * anything. */
 typedef struct {
     __m512i c[4];
 } counters_t;
@@ -241,7 +242,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
     return (counters_t){{c0, p1, c2, p0}};
 }
 
-/** Store the words of the counters in lanes 0, 2, 4, 6, 1, 3, 5, 7. */
+/** Store the words of the counters, in the order of lanes 0, 2, 4, 6, 1, 3, 5, 7. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m512i w01 = _mm512_mask_mov_epi32(x.c[0], 0xaaaa, _mm512_slli_epi64(x.c[1], 32));
@@ -250,7 +251,7 @@ INLINE void philox_store(counters_t x, uint32_t *words)
     _mm512_storeu_si512(words + 16, _mm512_unpackhi_epi64(w01, w23));
 }
 
-/** Make the words of RANDOM_QUADS quads from `quad` on, like tw_philox_quad. */
+/** Make the random words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad does. */
 INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);

@@ -3,7 +3,8 @@
 
 #include "quant/host/group.h"
 
-/** Store a group, or apply it: add it to what is there and round. fp32 needs no saturation. */
+/** Store a group in dst; or if apply is 1, add it to dst's elements, round and store. fp32 needs no
+ *  saturation. */
 INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g)
 {
     if (!apply) {
@@ -18,7 +19,8 @@ INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g
     }
 }
 
-/** Decode elements [i, n) of a block one by one; `i` is at a whole group. */
+/** Decode elements i to n - 1 of a block one by one; i is a multiple of 32. Element i goes to dst[first +
+ *  i]. */
 static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int apply, const uint8_t *codes,
                           float scale, void *dst, size_t first, size_t i, size_t n)
 {
@@ -68,7 +70,7 @@ INLINE int decode_kind(tw_quant_kind_t kind, tw_type_t type, int hadamard, int a
     return FOR_TYPE(type, decode_apply, kind, 0, apply, codes, scale, dst, first, n);
 }
 
-/** Whether no result overflows, is a NaN, or is too small for the fast instructions. */
+/** Whether a block decodes fast: no result overflows, is NaN, or is too small for the bf16 instruction. */
 INLINE int decodes_fast(const tw_quant_codec_t *codec, tw_type_t type, float scale)
 {
     uint32_t magnitude = tw_float_abs_bits(scale);

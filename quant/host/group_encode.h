@@ -1,7 +1,7 @@
 /** Encoding over groups: see group.h.
  *
- *  Blocks are encoded in batches of up to 8 that fit in the first-level cache and are in one frame: first the
- *  largest magnitude of each, then all scales at once (so that divisions overlap), then the codes. */
+ *  Blocks are encoded in batches of up to 8, which fit in the first-level cache and are in one frame: first
+ *  the largest magnitude of each block, then all scales at once (so that divisions overlap), then codes. */
 #pragma once
 
 #include "quant/host/group.h"
@@ -24,11 +24,11 @@ typedef struct {
     uint32_t step, tensor;
 } encoder_t;
 
-/** A batch of up to 8 blocks, from block b on; block j's values are at src[first + j * block], or in the
- *  scratch. */
+/** A batch of up to 8 blocks from block b on. Block j's values are src[first + j * block] and following, or
+ *  in the scratch. */
 typedef struct {
     size_t b, n_blocks, first, n_elems;
-    uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< as bits; 0 for blocks that do not exist */
+    uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits of the blocks' largest magnitudes; 0 past n_blocks */
     const void *src; /**< NULL: all values are in the scratch; else only those after the last whole group */
     tw_type_t type;  /**< type of src */
 } batch_t;
@@ -60,8 +60,7 @@ INLINE size_t elems_of_block(const batch_t *batch, size_t j, size_t block)
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** Quantize straight from the source, and prefetch the next batch: the processor's own prefetching stops at
- *  the end of a page. */
+/** Quantize directly from the source, and prefetch the next batch. */
 INLINE int quantize_groups(tw_type_t type, tw_quant_kind_t kind, const void *src, size_t first, size_t n,
                            float inverse, uint8_t *codes)
 {
@@ -96,7 +95,7 @@ INLINE int quantize_stochastic_groups(tw_quant_kind_t kind, const float *y, size
     return 0;
 }
 
-/** Make random words of n elements from `elem` on; returns the address of the first one's. */
+/** Make the random words of n elements from `elem` on, in `words`. Returns the address of the first one. */
 static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, size_t n, uint32_t *words)
 {
     size_t skip = elem % 4;
@@ -106,14 +105,13 @@ static const uint32_t *random_words(const encoder_t *encoder, uint64_t elem, siz
     return words + skip;
 }
 
-/** Make the codes of the batch's block j. `words`: the batch's random words, NULL when rounding to
- *  nearest. */
+/** Make the codes of the batch's block j. `words`: random words of the batch; NULL to round to nearest. */
 INLINE void quantize_block(const tw_quant_codec_t *codec, const batch_t *batch, size_t j, float inverse,
                            const uint32_t *words, scratch_t *scratch, uint8_t *codes)
 {
     size_t block = (size_t)codec->block, n = elems_of_block(batch, j, block);
     size_t padded = whole_groups(n + GROUP - 1);
-    if (inverse == 0.0f) { /* the block is all zeros, or not finite */
+    if (inverse == 0.0f) { /* the block is all zeros or non-finite */
         memset(codes, 0, tw_layout_code_bytes(TW_CODE_BITS(codec->kind), n));
         return;
     }
@@ -151,7 +149,7 @@ static uint64_t encode_batch(const encoder_t *encoder, const batch_t *batch, scr
             random_words(encoder, encoder->first_elem + batch->first, batch->n_elems + GROUP, scratch->words);
     }
     for (size_t j = 0; j < batch->n_blocks; j++) {
-        /* All these machines are little-endian: a bf16 scale is the upper half of the word. */
+        /* These machines are little-endian, so a bf16 scale is the last two bytes of the fp32. */
         memcpy(frame + (in_frame + j) * scale_bytes, (const uint8_t *)&scale[j] + 4 - scale_bytes,
                scale_bytes);
         nonfinite += scale[j] == TW_FLOAT_NAN_BITS;
@@ -175,8 +173,8 @@ INLINE uint32_t amax_groups(tw_type_t type, const void *src, size_t first, size_
     return amax_bits(amax);
 }
 
-/** Fill y with the source, or with its difference from the base, rotated if the codec rotates, and with zeros
- *  up to a whole group. Returns the largest magnitude. */
+/** Fill y with the source, or if delta is 1 with source - base; rotate it if rotate is 1; add zeros up to a
+ *  whole group. Returns the bits of the largest magnitude. */
 INLINE uint32_t load_groups(tw_type_t type, int delta, int rotate, const tw_quant_segment_t *segment,
                             size_t first, size_t n, float *y)
 {
@@ -223,7 +221,8 @@ INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t 
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/** Find the largest magnitude of n elements, which may be put into y. */
+/** Returns the bits of the largest magnitude of n elements. Copies them to y, unless they can be read from
+ *  batch->src. */
 INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
                            size_t first, size_t n, float *y)
 {
@@ -236,7 +235,7 @@ INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw
 
 /* ---- segments ------------------------------------------------------------------------------------------ */
 
-/** Make the bytes that no block writes zero: the last frame's unused scales, and the padding. */
+/** Write zeros where no block writes: the last frame's unused scales, and the segment's padding. */
 static void pad_segment(const encoder_t *encoder)
 {
     const tw_quant_codec_t *codec = encoder->codec;

@@ -1,5 +1,5 @@
-/** Groups of 32 floats in eight NEON registers: the codec of group.h is built from these. Private to the
- *  folder. Every operation gives the bits of its scalar counterpart. */
+/** Groups of 32 floats in eight NEON registers, and their operations, from which group.h's codec is built.
+ *  Private to the folder. Every operation gives the same bits as its scalar counterpart. */
 #pragma once
 
 #include "quant/host/simd_neon.h"
@@ -8,7 +8,7 @@
 
 /* ---- the plain side ------------------------------------------------------------------------------------ */
 
-/** The same as tw_float_store, for values other than NaN. */
+/** tw_float_store, but wrong for NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -58,13 +58,13 @@ INLINE uint32_t amax_bits(amax_t amax)
     return vmaxvq_u32(amax.bits);
 }
 
-/** Whether every magnitude is below `max`; a NaN is not. */
+/** Whether all magnitudes are below `max`. A NaN is not. */
 INLINE int group_is_below(group_t g, float max)
 {
     return amax_bits(amax_of_group(amax_zero(), g)) < tw_float_bits(max);
 }
 
-/** Largest magnitude of n half words, n a multiple of 32. */
+/** The largest magnitude of n elements of 16 bits, as bits; n is a multiple of 32. */
 INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 {
     const uint16x8_t sign = vdupq_n_u16(0x8000);
@@ -78,7 +78,7 @@ INLINE uint16_t amax_of_halves(const uint16_t *src, size_t n)
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
-/** One butterfly stage between registers that are `stride` apart. */
+/** One butterfly stage between registers r and r + stride. */
 INLINE group_t group_butterfly(group_t g, int stride)
 {
     group_t h;
@@ -89,8 +89,8 @@ INLINE group_t group_butterfly(group_t g, int stride)
     return h;
 }
 
-/** The same as tw_block_hadamard32. The products with 1 and -1 are exact, so that the fused operations round
- *  like the sum or the difference alone. */
+/** tw_block_hadamard32. Products with 1 and -1 are exact, so fused operations round only the sum or
+ *  difference. */
 INLINE group_t group_rotate(group_t g)
 {
     const simd_t signs1 = {1, -1, 1, -1}, signs2 = {1, 1, -1, -1};
@@ -103,9 +103,9 @@ INLINE group_t group_rotate(group_t g)
     return group_mul(g, TW_BLOCK_HADAMARD_NORM);
 }
 
-/** Make the scales of 8 blocks, as bits, from the bits of their largest magnitudes, NaN if that is beyond
- *  `limit`; and the factors that quantize: the inverses, 0 for zero and NaN. The same as tw_block_scale and
- *  tw_block_inverse. */
+/** Make the scales (as bits) and inverses of 8 blocks from the bits of their largest magnitudes, like
+ *  tw_block_scale and tw_block_inverse. If a magnitude is above `limit`, the scale is NaN and the inverse
+ *  0. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {
@@ -126,7 +126,7 @@ static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
-/** Store 32 integers in order, as bytes, nibbles or two bits each. */
+/** Store 32 integers as codes, in order: bytes, nibbles or two bits each. */
 INLINE void codes_store(int bits, uint8_t *codes, const int32x4_t q[8])
 {
     uint8x16_t bytes[2];
@@ -167,8 +167,7 @@ INLINE int8x16x2_t codes_load(int bits, const uint8_t *codes)
     return vzipq_s8(vshrq_n_s8(vshlq_n_s8(nibbles, 6), 6), vshrq_n_s8(vshlq_n_s8(nibbles, 4), 6));
 }
 
-/** The same as tw_block_fp8_nearest. It need not saturate: by the choice of the scale |v| is below 464 *
- *  512. */
+/** tw_block_fp8_nearest, without saturation: tw_block_scale's scales keep |v| below 464 * 512. */
 INLINE int32x4_t fp8_nearest(simd_t v)
 {
     uint32x4_t bits = simd_magnitude(v), odd = vandq_u32(vshrq_n_u32(bits, 20), vdupq_n_u32(1));
@@ -180,7 +179,7 @@ INLINE int32x4_t fp8_nearest(simd_t v)
     return vreinterpretq_s32_u32(vsubq_u32(code, sign));
 }
 
-/** The same as tw_block_fp8_value. */
+/** tw_block_fp8_value of each code. */
 INLINE simd_t fp8_value(int32x4_t code)
 {
     uint32x4_t magnitude = vandq_u32(vreinterpretq_u32_s32(code), vdupq_n_u32(0x7f));
@@ -190,8 +189,8 @@ INLINE simd_t fp8_value(int32x4_t code)
     return simd_of_bits(vorrq_u32(value, vandq_u32(vreinterpretq_u32_s32(code), vdupq_n_u32(0x80000000u))));
 }
 
-/** Round y * inverse to nearest even. Only 2 bits are clamped: |y * inverse| < qmax + 0.5 by the choice of
- *  the scale. */
+/** Round y * inverse to nearest even. Only 2-bit codes are clamped; for others tw_block_scale's scales keep
+ *  |y * inverse| below qmax + 0.5. */
 INLINE void group_quantize(tw_quant_kind_t kind, group_t g, float inverse, uint8_t *codes)
 {
     int32x4_t q[8];
@@ -224,7 +223,7 @@ INLINE void group_quantize_stochastic(tw_quant_kind_t kind, group_t g, float inv
     codes_store(TW_CODE_BITS(kind), codes, q);
 }
 
-/** Multiply 32 codes by the scale, without a clamp. */
+/** Decode 32 codes: multiply them by the scale, without a clamp. */
 INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, decoder_t decoder)
 {
     int8x16x2_t bytes = codes_load(TW_CODE_BITS(kind), codes);
@@ -241,9 +240,9 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 /* ---- random words -------------------------------------------------------------------------------------- */
 
-#define RANDOM_QUADS 8 /* quads per call of random_quads */
+#define RANDOM_QUADS 8 /* quads that a call of random_quads makes */
 
-/** One round on four counters, word i of each in c[i]. */
+/** One round of Philox on four counters; x.val[i] has their words i. */
 INLINE uint32x4x4_t philox_round(uint32x4x4_t x, uint32_t key0, uint32_t key1)
 {
     const uint32x4_t c0 = x.val[0], c2 = x.val[2];
@@ -256,7 +255,7 @@ INLINE uint32x4x4_t philox_round(uint32x4x4_t x, uint32_t key0, uint32_t key1)
          veorq_u32(vuzp2q_u32(a0, a1), veorq_u32(x.val[3], vdupq_n_u32(key1))), vuzp1q_u32(a0, a1)}};
 }
 
-/** Make the words of RANDOM_QUADS quads from `quad` on, like tw_philox_quad. */
+/** Make the random words of RANDOM_QUADS quads from `quad` on, as tw_philox_quad does. */
 INLINE void random_quads(uint64_t seed, uint32_t step, uint32_t tensor, uint64_t quad, uint32_t *words)
 {
     UNROLL

@@ -1,19 +1,19 @@
-/** Sums of encoded inputs over groups, and all operations together: see group.h. */
+/** Sums of encoded inputs over groups, and the table of all operations: see group.h. */
 #pragma once
 
 #include "quant/host/group_decode.h"
 #include "quant/host/group_encode.h"
 
-/* How many inputs are added up in registers before y is accessed. */
+/* Inputs that are added in registers between two accesses of y. */
 #define SUM_INPUTS 4
 
-/** Codes and scales of one block of several inputs. */
+/** Codes and scales of one block, in up to SUM_INPUTS inputs. */
 typedef struct {
     const uint8_t *codes[SUM_INPUTS];
     float scale[SUM_INPUTS];
 } inputs_t;
 
-/** Set y[0..n) to the sum of n_inputs inputs, or add them to it one after another. */
+/** Set y[0..n) to the sum of n_inputs inputs, or if add is 1 add the inputs to y, one after the other. */
 INLINE void sum_groups(tw_quant_kind_t kind, int n_inputs, int add, const inputs_t *inputs, float *y,
                        size_t n)
 {
@@ -43,7 +43,7 @@ INLINE void group_sum_of(int n_inputs, tw_quant_kind_t kind, int add, const inpu
     TW_CODE_FOR_SUMS(kind, sum_groups, n_inputs, add, inputs, y, n);
 }
 
-/** Add the elements from i on, one by one. */
+/** Decode elements i to n - 1 one by one into y, or if add is 1 add them to y. */
 static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, float scale, float *y, size_t i,
                          size_t n)
 {
@@ -53,13 +53,14 @@ static void sum_elements(tw_quant_kind_t kind, int add, const uint8_t *codes, fl
     }
 }
 
-/** Sum inputs k, k + 1, ... of one block, as many as can be done at once; returns how many. */
+/** Sum one block's first inputs into y: SUM_INPUTS of them if none of their scales may overflow, else one.
+ *  Returns their number. */
 static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, size_t n_inputs, float *y,
                        size_t n)
 {
     size_t ordinary = 0;
     while (ordinary < n_inputs && !tw_block_may_overflow(inputs->scale[ordinary], kind, 0, TW_TYPE_FP32)) {
-        ordinary++; /* a NaN is not below */
+        ordinary++; /* a NaN scale is not counted */
     }
     size_t taken = ordinary == SUM_INPUTS ? SUM_INPUTS : 1, whole = ordinary > 0 ? whole_groups(n) : 0;
     if (taken == SUM_INPUTS) {
@@ -74,7 +75,7 @@ static size_t sum_some(tw_quant_kind_t kind, int add, const inputs_t *inputs, si
     return taken;
 }
 
-/** Compute y = the sum of the inputs' elements [first, first + n); `first` is at a whole group. */
+/** Set y to the sum of the inputs' elements first to first + n - 1; first is a multiple of 32. */
 static void group_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
                              size_t first, size_t n, float *y)
 {
@@ -117,8 +118,8 @@ INLINE uint32_t finish_groups(int rotate_before, int rotate_after, float factor,
     return amax_bits(amax);
 }
 
-/** Undo the inputs' rotation, scale, rotate for the output; zero y up to a whole group. Returns the largest
- *  magnitude. */
+/** Finish a sum in y: undo the inputs' rotation, multiply by factor, rotate for the output, add zeros up to a
+ *  whole group. If undo and redo are both 1, y stays rotated. Returns the bits of the largest magnitude. */
 static uint32_t finish_sum(int undo, int redo, float factor, float *y, size_t n)
 {
     size_t whole = whole_groups(n), padded = whole_groups(n + GROUP - 1);

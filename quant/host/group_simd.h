@@ -1,10 +1,10 @@
-/** What groups of 32 floats in AVX2 and in NEON registers have in common. simd_<isa>.h must be included
- *  first; private to the folder. */
+/** Code that groups of 32 floats in AVX2 and NEON registers share. Include simd_<isa>.h first. Private to the
+ *  folder. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
 
-/* Loops over registers must be unrolled, or the registers would be put into memory. */
+/* Loops over registers must be unrolled, or compilers would keep the registers in memory. */
 #define UNROLL _Pragma("GCC unroll 8")
 #define FOR_EACH_REGISTER(r) UNROLL for (int r = 0; r < TW_QUANT_HADAMARD_ELEMS / SIMD_ELEMS; r++)
 
@@ -23,7 +23,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     return g;
 }
 
-/** The same as tw_float_store. */
+/** tw_float_store for 32 elements. */
 INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     FOR_EACH_REGISTER(r)
@@ -32,9 +32,9 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** Scales above this decode fast, and so does 0: here any scale does. */
+/** Scales above this and 0 decode fast (see group_decode.h): here all scales. */
 #define GROUP_SCALE_TINY_BITS 0u
-/** The same as tw_float_store, for values of blocks that decode fast. */
+/** tw_float_store for 32 values of a block that decodes fast. */
 #define group_store_decoded group_store_small
 
 INLINE group_t group_add(group_t a, group_t b)
@@ -64,7 +64,7 @@ INLINE group_t group_mul(group_t g, float factor)
     return g;
 }
 
-/** A block's decoder: its scale. */
+/** A block's decoder: the block's scale, in all lanes. */
 typedef struct {
     simd_t scale;
 } decoder_t;

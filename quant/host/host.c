@@ -1,4 +1,4 @@
-/* Handles the segments of a call, one after another. */
+/* Goes through the segments of a call, one after the other. */
 #include "quant/host/host.h"
 
 static void count_nonfinite(tw_quant_t *quant, uint64_t blocks)

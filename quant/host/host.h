@@ -1,13 +1,14 @@
 /** Backends of host memory. Each one (ref.c, avx2.c, avx512.c, neon.c) handles one segment; host.c goes
  *  through the segments of a call.
  *
- *  Order of reading: ref.c is the codec as a program, one element at a time; group.h begins the fast one.
+ *  Read ref.c first: it is the codec in simple code, one element at a time. The fast codec begins in group.h.
  *  Private to the folder. */
 #pragma once
 
 #include "quant/backend.h"
 
-/** Functions for one segment each, which may be empty. Encoding returns the number of non-finite blocks. */
+/** Functions for one segment, which may be empty. Those that encode return the number of non-finite
+ *  blocks. */
 typedef struct tw_quant_host {
     uint64_t (*encode)(const tw_quant_codec_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                        int delta);
@@ -30,7 +31,7 @@ tw_status_t tw_quant_host_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_qu
 tw_status_t tw_quant_host_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                         const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
-/** What the rows of all backends of host memory have in common. */
+/** Initializers that the tables of all backends of host memory share. */
 #define TW_QUANT_HOST_OPERATIONS                                                                \
     .encode = tw_quant_host_encode, .decode = tw_quant_host_decode,                             \
     .reduce_encode = tw_quant_host_reduce_encode, .reduce_decode = tw_quant_host_reduce_decode, \

@@ -1,4 +1,4 @@
-/* The NEON twin. */
+/* The NEON backend. */
 #include "quant/host/group_neon.h"
 
 #include "quant/host/group_reduce.h"

@@ -1,4 +1,4 @@
-/** A group's plain side: 32 floats in four AVX2 registers, to and from memory of any type. Private to
+/** Loads and stores a group, 32 floats in four AVX2 registers, from and to memory of any type. Private to
  *  group_avx2.h. */
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include "quant/host/group_simd.h"
 
-/** The same as tw_float_store, for values other than NaN. */
+/** tw_float_store for 32 elements, but wrong for NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -21,7 +21,7 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** Whether every magnitude is below `max`; a NaN is not. */
+/** Whether all magnitudes are below `max`. A NaN is not. */
 INLINE int group_is_below(group_t g, float max)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), top = _mm256_set1_epi32((int)tw_float_bits(max));
@@ -41,7 +41,7 @@ INLINE group_t group_saturate(group_t g, float max)
     UNROLL
     for (int r = 0; r < 4; r++) {
         __m256 is_infinite = _mm256_cmp_ps(_mm256_andnot_ps(sign, g.v[r]), infinity, _CMP_EQ_OQ);
-        /* for a NaN these give the second operand */
+        /* if g.v[r] is NaN, min and max return their second operand, the NaN */
         __m256 inside = _mm256_max_ps(bottom, _mm256_min_ps(top, g.v[r]));
         g.v[r] = _mm256_blendv_ps(inside, g.v[r], is_infinite);
     }

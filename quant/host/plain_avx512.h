@@ -1,4 +1,4 @@
-/** A group's plain side: 32 floats in two AVX-512 registers, to and from memory of any type. Private to
+/** Loads and stores a group, 32 floats in two AVX-512 registers, from and to memory of any type. Private to
  *  group_avx512.h. */
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-/* Loops over registers must be unrolled, or the registers would be put into memory. */
+/* Loops over registers must be unrolled, or compilers would keep the registers in memory. */
 #define UNROLL _Pragma("GCC unroll 4")
 
 typedef struct {
@@ -32,7 +32,7 @@ INLINE group_t group_load(tw_type_t type, const void *src, size_t i)
     return g;
 }
 
-/** Round x to bf16, nearest even, in the upper half of each lane; wrong for NaN. */
+/** Round x to bf16, nearest even. Results are the upper halves of lanes; wrong for NaN. */
 INLINE __m512i bf16_round16(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
@@ -48,7 +48,7 @@ INLINE void bf16_store32(void *dst, size_t i, __m512i low, __m512i high)
     _mm512_storeu_si512((uint16_t *)dst + i, _mm512_permutex2var_epi16(low, upper_halves, high));
 }
 
-/** The same as tw_float_store, for values other than NaN. */
+/** tw_float_store for 32 elements, but wrong for NaN. */
 INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type == TW_TYPE_BF16) {
@@ -67,7 +67,7 @@ INLINE void group_store_small(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** The same as tw_float_store. */
+/** tw_float_store for 32 elements. */
 INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
 {
     if (type != TW_TYPE_BF16) {
@@ -84,16 +84,16 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     bf16_store32(dst, i, rounded[0], rounded[1]);
 }
 
-/** Scales above this decode fast, and so does 0: no decoded value is a denormal then, which the bf16
- *  instruction would flush. Codes times scales are multiples of 2^-23 of the scale's power of two; rotation
- *  divides by less than 2^3. */
+/** Scales above this and 0 decode fast (see group_decode.h): no decoded value is denormal then. The bf16
+ *  instruction would flush denormals to 0. Codes times scales are multiples of 2^-23 of the scale's power of
+ *  two; undoing the rotation divides by less than 2^3. */
 #ifdef __AVX512BF16__
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
 #else
 #define GROUP_SCALE_TINY_BITS 0u
 #endif
 
-/** The same as tw_float_store, for values of blocks that decode fast. */
+/** tw_float_store for 32 values of a block that decodes fast. */
 INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
 {
 #ifdef __AVX512BF16__
@@ -105,7 +105,7 @@ INLINE void group_store_decoded(tw_type_t type, void *dst, size_t i, group_t g)
     group_store_small(type, dst, i, g);
 }
 
-/** Whether every magnitude is below `max`; a NaN is not. */
+/** Whether all magnitudes are below `max`. A NaN is not. */
 INLINE int group_is_below(group_t g, float max)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -122,7 +122,7 @@ INLINE group_t group_saturate(group_t g, float max)
     UNROLL
     for (int r = 0; r < 2; r++) {
         __mmask16 infinite = _mm512_cmp_ps_mask(_mm512_abs_ps(g.v[r]), infinity, _CMP_EQ_OQ);
-        /* for a NaN these give the second operand */
+        /* if g.v[r] is NaN, min and max return their second operand, the NaN */
         __m512 inside = _mm512_max_ps(bottom, _mm512_min_ps(top, g.v[r]));
         g.v[r] = _mm512_mask_mov_ps(inside, infinite, g.v[r]);
     }

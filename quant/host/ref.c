@@ -1,5 +1,5 @@
-/* The reference: the specification at the head of quant.h, one element at a time. Every other backend is
- * tested against it; it is written to be read, not to be fast. */
+/* The reference: the specification at the top of block_codec.h, one element at a time. All other backends are
+ * tested against it. The code is written to be read, not to be fast. */
 #include "quant/arithmetic/block.h"
 #include "quant/host/host.h"
 
@@ -34,8 +34,8 @@ static int round_code(const tw_quant_codec_t *codec, const ref_random_t *random,
     return tw_block_round_stochastic(v, tw_block_uniform(word), tw_block_qmax(codec->kind));
 }
 
-/** Write block b of a zeroed segment, from its n values (rotated if the codec rotates). Returns the number of
- *  non-finite blocks: 0 or 1. */
+/** Write block b of a zeroed segment from its n values y, rotated if the codec rotates. Returns 1 if the
+ *  block is non-finite, else 0. */
 static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *random, uint8_t *segment,
                           size_t b, const float *y, size_t n)
 {
@@ -57,7 +57,7 @@ static uint64_t put_block(const tw_quant_codec_t *codec, const ref_random_t *ran
     return 0;
 }
 
-/** Decode element e of a segment, still rotated. */
+/** Decode element e of a segment; the rotation is not undone. */
 static float get_rotated(const tw_quant_codec_t *codec, const uint8_t *segment, size_t e)
 {
     size_t b = e / (size_t)codec->block;
@@ -120,8 +120,7 @@ static void decode_segment(const tw_quant_codec_t *codec, tw_type_t type, const 
     }
 }
 
-/** Compute factor * the sum of the inputs' elements [first, first + n); `first` is a multiple of the Hadamard
- *  group. */
+/** Set y to factor * the sum of the inputs' elements first to first + n - 1; first is a multiple of 32. */
 static void ref_sum_inputs(const tw_quant_codec_t *codec, const tw_quant_reduce_segment_t *segment,
                            size_t first, size_t n, int undo_rotation, float factor, float *y)
 {

@@ -1,13 +1,13 @@
-/** The scales of 8 blocks at once. For files compiled with -mavx2 only; private to the folder. */
+/** The scales of 8 blocks at once. Only for files compiled with -mavx2. Private to the folder. */
 #pragma once
 
 #include "quant/arithmetic/block.h"
 
 #include <immintrin.h>
 
-/** Make the scales of 8 blocks, as bits, from the bits of their largest magnitudes, NaN if that is beyond
- *  `limit`; and the factors that quantize: the inverses, 0 for zero and NaN. The same as tw_block_scale and
- *  tw_block_inverse. */
+/** Make the scales (as bits) and inverses of 8 blocks from the bits of their largest magnitudes, like
+ *  tw_block_scale and tw_block_inverse. If a magnitude is above `limit`, the scale is NaN and the inverse
+ *  0. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {

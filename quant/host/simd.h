@@ -1,12 +1,12 @@
-/** What simd_avx2.h and simd_neon.h have in common. Private to the folder. */
+/** Macros that simd_avx2.h and simd_neon.h share. Private to the folder. */
 #pragma once
 
 #include "core/core.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
-/** Call FUNCTION(type, ...) with a constant type: FUNCTION is always inlined, so it is compiled once for
- *  each. */
+/** Call FUNCTION(type, ...) with type as a constant. FUNCTION is always inlined, so it is compiled once for
+ *  each type. */
 #define FOR_TYPE(type, FUNCTION, ...)                               \
     ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
      : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \

@@ -1,5 +1,5 @@
-/** Loads and stores of 8 floats from and to the plain types. For files compiled with -mavx2 -mf16c only;
- *  private to the folder. */
+/** Loads and stores 8 floats from and to memory of any type. Only for files compiled with -mavx2 -mf16c.
+ *  Private to the folder. */
 #pragma once
 
 #include "quant/host/simd.h"
@@ -10,7 +10,7 @@
 #define SIMD_ELEMS 8
 typedef __m256 simd_t;
 
-/** Whether this machine has F16C, for which not every compiler's __builtin_cpu_supports can ask. */
+/** Whether this machine has F16C, which __builtin_cpu_supports of some compilers does not know. */
 static inline int cpu_has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -44,7 +44,7 @@ static inline __m256i bf16_round8(__m256 x)
     return _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
 }
 
-/** The same for any x. */
+/** bf16_round8, but right for any x. */
 static inline __m256i bf16_round8_any(__m256 x)
 {
     __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(x), 16), _mm256_set1_epi32(0x40));
@@ -53,7 +53,7 @@ static inline __m256i bf16_round8_any(__m256 x)
         _mm256_blendv_ps(_mm256_castsi256_ps(bf16_round8(x)), _mm256_castsi256_ps(quiet), is_nan));
 }
 
-/** Pack 8 words below 2^16 into 8 half words. */
+/** Pack 8 words below 2^16 into 8 elements of 16 bits. */
 static inline __m128i pack8(__m256i words)
 {
     __m256i packed = _mm256_packus_epi32(words, words);

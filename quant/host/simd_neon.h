@@ -1,4 +1,4 @@
-/** Loads and stores of 4 floats from and to the plain types, in NEON. Private to the folder. */
+/** Loads and stores 4 floats from and to memory of any type, with NEON. Private to the folder. */
 #pragma once
 
 #include "quant/host/simd.h"
@@ -45,7 +45,7 @@ static inline uint16x4_t bf16_round4(simd_t x)
     return vaddhn_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
 }
 
-/** The same for any x. */
+/** bf16_round4, but right for any x. */
 static inline uint16x4_t bf16_round4_any(simd_t x)
 {
     uint16x4_t quiet = vorr_u16(vshrn_n_u32(simd_bits(x), 16), vdup_n_u16(0x40));
