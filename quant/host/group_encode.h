@@ -29,8 +29,9 @@ typedef struct {
 typedef struct {
     size_t b, n_blocks, first, n_elems;
     uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits of the blocks' largest magnitudes; 0 past n_blocks */
-    const void *src; /**< NULL: all values are in the scratch; else only those after the last whole group */
-    tw_type_t type;  /**< type of src */
+    const void
+        *src; /**< NULL: values are in the scratch; else only those of a block that ends within a group */
+    tw_type_t type; /**< type of src */
 } batch_t;
 
 /* ---- batches ------------------------------------------------------------------------------------------- */

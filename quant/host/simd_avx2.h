@@ -35,7 +35,7 @@ static inline __m256 simd_load(tw_type_t type, const void *src, size_t i)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-/** Round to bf16, nearest even, in the high halves' place; wrong for NaN. */
+/** Round to bf16, nearest even. Results are the low halves of lanes; wrong for NaN. */
 static inline __m256i bf16_round8(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);

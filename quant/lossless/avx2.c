@@ -1,4 +1,4 @@
-/* The AVX2 twin. Compiled with -mavx2, used only where the machine has it. */
+/* The AVX2 backend. Compiled with -mavx2, used only if the machine has AVX2. */
 #include "quant/entropy/vec_avx2.h"
 
 #include "quant/lossless/symbols.h"

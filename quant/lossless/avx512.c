@@ -1,11 +1,12 @@
-/* The AVX-512 twin. Compiled with -mavx512{f,bw,vl,dq}, used only where the machine has them all. */
+/* The AVX-512 backend. Compiled with -mavx512{f,bw,vl,dq}, used only if the machine has them all. */
 #include "quant/entropy/vec_avx512.h"
 
 #include "quant/lossless/symbols.h"
 
 #define CLASS_ENTRIES (TW_LOSSLESS_PHASES * TW_ENTROPY_SYMBOLS)
 
-/* The classes' entries in four parts, so that permutations of registers can look them up. */
+/* The encoder's entries of each class, split into four 16-bit parts, for look-ups by permutation of
+ * registers. */
 typedef struct {
     const uint64_t *all;
     uint16_t quarters[TW_LOSSLESS_CLASSES][4][CLASS_ENTRIES];
@@ -25,7 +26,7 @@ static void make_tables(const tw_lossless_model_t *model, encode_tables_t *table
     }
 }
 
-/** Look up table[places], in a table of 128. */
+/** Look up table[places] in a table of 128 entries. `high`: the places from 64 on. */
 INLINE __m512i look_up16(const uint16_t *table, __m512i places, __mmask32 high)
 {
     __m512i low =
@@ -50,7 +51,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
         }
         return;
     }
-    /* which parts unpack takes for the first vector, and for the second */
+    /* for each quarter of the two result vectors, the part of `places` that unpack puts there */
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     places = _mm512_permutexvar_epi64(order, places);
     __mmask32 high = _mm512_test_epi16_mask(places, vec16_set(64));

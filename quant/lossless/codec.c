@@ -1,4 +1,4 @@
-/* Lossless messages: codecs, and all public calls but decoding. */
+/* Lossless messages: creates codecs, and encodes. All public functions but tw_quant_lossless_decode. */
 #include "quant/lossless/value.h"
 
 static const tw_backend_t *const backends[] = {
@@ -74,7 +74,7 @@ tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* Where the next bytes go. */
+/* Where the next bytes are written, and the end of that memory. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
@@ -86,8 +86,8 @@ static void lossless_put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/** Gather heads, tails and expectations of the next n coded elements. Contiguous heads stay where they
- *  are. */
+/** Copy heads, tails and expectations of the next n coded elements into the codec. Returns the heads; if they
+ *  are bf16 and contiguous, they are not copied. */
 static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, tw_lossless_walk_t *walk,
                                     size_t n)
 {
@@ -114,7 +114,7 @@ static const uint16_t *gather_block(tw_quant_lossless_t *codec, tw_type_t type, 
     return direct ? direct : codec->heads;
 }
 
-/** Choose the entry's word on the tails of a block whose heads are coded. */
+/** Choose `tails` of the entry of a block whose heads are coded. */
 static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
 {
     if (!codec->tails_are.tailed) {
@@ -126,7 +126,7 @@ static uint32_t tails_of_block(const tw_quant_lossless_t *codec, size_t n)
                                               : TW_LOSSLESS_TAILS_RAW;
 }
 
-/** List the tails that are not 0, which are few. */
+/** Write the list of tails that are not 0. */
 static void put_listed(const tw_quant_lossless_t *codec, size_t n, target_t *target)
 {
     for (size_t i = 0; n; i++) {
@@ -156,7 +156,7 @@ static void put_tails(const tw_quant_lossless_t *codec, tw_type_t type, size_t n
     }
 }
 
-/** Store the 7 bits of a block: the first of them in the lanes' initial values, the others at `at`. */
+/** Store the 7 bits of a block: the first 64 bytes in the lanes' first states, the others at `at`. */
 static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *lanes,
                      uint8_t *at)
 {
@@ -178,8 +178,8 @@ static void pack_raw(const tw_quant_lossless_t *codec, const uint16_t *heads, si
     }
 }
 
-/** Code the words and escapes of a block, from these initial lanes, and note what its entry says of its
- *  tails, which may not be worth coding. */
+/** Code a block's words and escapes with `writer`, whose lanes have their first states. If coding tails does
+ *  not pay, only heads are coded and *tails becomes RAW. */
 static void code_block(tw_quant_lossless_t *codec, const uint16_t *heads, size_t n, uint32_t *tails,
                        tw_entropy_writer_t *writer)
 {
@@ -194,7 +194,7 @@ static void code_block(tw_quant_lossless_t *codec, const uint16_t *heads, size_t
     codec->backend->encode(&codec->model, heads, codec->expected, n, writer);
 }
 
-/** Encode a block and append it; 0 if it does not fit. */
+/** Encode a block and append it. Returns 0 if it does not fit. */
 static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16_t *heads, size_t n,
                         tw_lossless_entry_t *entry, target_t *target)
 {
@@ -238,7 +238,7 @@ static int append_block(tw_quant_lossless_t *codec, tw_type_t type, const uint16
     return 1;
 }
 
-/** Append the blocks behind the rest of the head; 0 if they take more than a plain message. */
+/** Append all blocks after the head. Returns 0 if they take more bytes than a plain message. */
 static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
                          const tw_quant_lossless_segment_t *segments, uint8_t *head, target_t *target)
 {
@@ -266,7 +266,8 @@ static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
     return 1;
 }
 
-/** Append a coded message. *head_bytes: the bytes under the header's checksum. */
+/** Append a coded message. *head_bytes: the bytes under the header's checksum. *coded is 0 if it does not
+ *  fit. */
 static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                 target_t *target, uint32_t *head_bytes, int *coded)
@@ -292,7 +293,8 @@ uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at
     return at;
 }
 
-/** Write the header, as a message's last step: all that it checks is in place. */
+/** Write the header, last, because its checksum is of bytes that must be in place. Returns the message's
+ *  bytes. */
 static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
                          size_t checked_bytes, size_t bytes, uint8_t *dst)
 {

@@ -1,4 +1,4 @@
-/* Lossless messages: decoding, of untrusted bytes. */
+/* Lossless messages: decodes untrusted bytes. */
 #include "quant/lossless/value.h"
 
 /* A decoding call. */
@@ -39,8 +39,8 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Find what is expected of the next n coded elements. Returns where they all go, if they are bf16 and go to
- *  one place without rows of zeros between them: then the walk moves on. */
+/** Set the expectations of the next n coded elements. Returns where their heads go. If they are bf16 and
+ *  contiguous in one segment, that is the segment, and the walk moves past them; else codec->heads. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;
@@ -65,7 +65,7 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at
     return together ? first : codec->heads;
 }
 
-/** Store the decoded block, and the rows of zeros before each of its elements, where they belong. */
+/** Sink the n elements of the decoded block, and all rows of zeros before them. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_lossless_run_t run;
@@ -80,7 +80,8 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     }
 }
 
-/** Read tails of which only some are not 0; 0 for a list that no encoder writes. */
+/** Read the list of tails that are not 0; set all others to 0. Returns 0 for a list that no encoder
+ *  writes. */
 static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *tails)
 {
     uint16_t listed[2];
@@ -95,7 +96,7 @@ static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *t
     return 1;
 }
 
-/** Read tails that are not in lanes. */
+/** Read tails that are not coded in lanes. `how` is `tails` of the block's entry. */
 static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, uint32_t how)
 {
     uint16_t *tails = decoding->codec->tails;
@@ -109,7 +110,7 @@ static int take_tails(const decoding_t *decoding, const uint8_t *at, size_t n, u
     return 1;
 }
 
-/** Whether the reader has used up its bytes, and the lanes have values with which an encoder begins. */
+/** Whether all words and escapes are read, and all lanes have states with which an encoder can begin. */
 static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
 {
     uint32_t differ = 0;
@@ -120,7 +121,7 @@ static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
     return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
 }
 
-/** Read the 7 bits; the first elements' are in the lanes. */
+/** Read the 7 bits: the first in_lanes bytes from the lanes, the others at `at`. */
 static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
                        size_t n, uint16_t *heads)
 {
@@ -136,7 +137,7 @@ static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader
     codec->backend->unpack(at + in_first - in_lanes, n - n_first, heads + n_first);
 }
 
-/** Decode a block whose bytes are there and match its checksum. */
+/** Decode a block. Its bytes have been checked: all are there, and their checksum is right. */
 static int decode_coded_block(tw_quant_lossless_t *codec, const uint8_t *at, size_t n,
                               const tw_lossless_entry_t *entry, uint16_t *heads)
 {
@@ -195,7 +196,7 @@ static tw_status_t decode_block(decoding_t *decoding, const tw_lossless_entry_t 
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Read what is before the blocks; *entries is where their entries are. */
+/** Read the part before the blocks. *entries: where the blocks' entries begin. */
 static tw_status_t lossless_read_head(decoding_t *decoding, uint32_t check, const uint8_t **entries)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -241,7 +242,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
             scatter_block(decoding, &walk, n);
         }
     }
-    scatter_block(decoding, &walk, 1); /* only rows of zeros are left */
+    scatter_block(decoding, &walk, 1); /* sink the rows of zeros that are left */
     return lossless_bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The head of a message, before the blocks: written, and read back without trust. */
+/* Writes the head of a message, the part before the blocks, and reads it from untrusted bytes. */
 #include "quant/lossless/model.h"
 
 #define GROUP TW_LOSSLESS_GROUP
@@ -11,8 +11,8 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/** Put a list's values into the codec's list, in the form in which they are sent. *k: how many low bits are
- *  sent as they are: as many as the mean has, or one less. Returns the bits of the list. */
+/** Fold a list's values into codec->list, and choose *k: the number of bits of their mean, or one less.
+ *  Returns the bits of the list. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
                      uint32_t shift, uint32_t *k)
 {
@@ -32,11 +32,11 @@ size_t tw_lossless_list_bits(const tw_quant_lossless_t *codec, const int16_t *va
     return fold(codec, values, n, centre, shift, &k) + TW_LOSSLESS_LIST_K_BITS;
 }
 
-/* Where to write, and whether everything has fitted so far. */
+/* Where to write, and whether all has fitted so far. */
 typedef struct {
     uint8_t *at;
     const uint8_t *end;
-    uint64_t bits; /* bits that are not yet written, the lowest first */
+    uint64_t bits; /* bits to be written, the lowest first */
     uint32_t n_bits;
     int fits;
 } target_t;
@@ -143,7 +143,7 @@ static void put_piece(target_t *target, const tw_lossless_piece_t *piece)
     head_put(target, &piece->scale, sizeof(piece->scale));
 }
 
-/** Write scales and classes of a piece. */
+/** Write the lists of a piece: scales and classes of rows, scales of columns. */
 static void put_scales(const tw_quant_lossless_t *codec, target_t *target, const tw_lossless_piece_t *piece,
                        const uint16_t *rows, const int16_t *columns)
 {
@@ -202,15 +202,15 @@ uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, c
     return target.fits ? target.at : NULL;
 }
 
-/* Unread bytes, and whether anything was wrong with those that were read. */
+/* Unread bytes. `bad`: the bytes read so far are invalid, or a read went past the end. */
 typedef struct {
     const uint8_t *at, *end;
-    uint64_t bits; /* bits that were taken from there, but not yet used, the lowest first */
+    uint64_t bits; /* bits of bytes before `at` that have not been used, the lowest first */
     uint32_t n_bits;
     int bad;
 } source_t;
 
-/** Take the next bytes, or zeros if they are missing. */
+/** Read the next bytes; zeros if they are missing. */
 static void head_take(source_t *source, void *data, size_t bytes)
 {
     source->bad = source->bad || bytes > (size_t)(source->end - source->at);
@@ -238,7 +238,7 @@ static uint32_t head_take_number(source_t *source)
     return source->bad ? 0 : (uint32_t)number;
 }
 
-/** Look at 32 bits or more, or as many as there are. */
+/** Fill source->bits with at least 32 bits, or with all that are left. */
 static void look_ahead(source_t *source)
 {
     while (source->n_bits <= 56 && source->at < source->end) {
@@ -260,7 +260,7 @@ static uint32_t take_bits(source_t *source, uint32_t n)
     return bits;
 }
 
-/** Count the ones before a zero, which is taken, too; or returns LONG_AFTER. */
+/** Read ones and the zero after them, and return the number of ones; or read LONG_AFTER ones. */
 static uint32_t take_ones(source_t *source)
 {
     look_ahead(source);
@@ -269,7 +269,7 @@ static uint32_t take_ones(source_t *source)
     return ones;
 }
 
-/** Give back bytes of which no bit has been used. */
+/** End reading bits: bytes without a used bit become unread. Unused bits of the last byte must be 0. */
 static void end_bits_in(source_t *source)
 {
     source->at -= source->n_bits / 8;
@@ -277,7 +277,7 @@ static void end_bits_in(source_t *source)
     source->bits = source->n_bits = 0;
 }
 
-/** Read a group of n values of a list; the source is bad if one is below `least` or above `most`. */
+/** Read a group of n values of a list. The source becomes bad if a value is below `least` or above `most`. */
 static void take_group(source_t *source, int16_t *values, size_t n, uint32_t k, int32_t centre,
                        uint32_t shift, int32_t least, int32_t most)
 {
@@ -346,7 +346,7 @@ static void take_rows(const tw_quant_lossless_t *codec, source_t *source, const 
     }
 }
 
-/** Whether an encoder writes such flags and numbers of a piece, apart from its sizes. */
+/** Whether an encoder can write such a piece. The sum of pieces' sizes is checked elsewhere. */
 static int is_piece(const tw_lossless_piece_t *piece)
 {
     if (piece->row_elems < TW_LOSSLESS_ROW_MIN) {
@@ -372,7 +372,7 @@ static void take_piece(source_t *source, tw_lossless_piece_t *piece)
     source->bad = source->bad || !is_piece(piece);
 }
 
-/** Read the pieces, which together have n_elems; count rows and columns, and make room for them. */
+/** Read the pieces, which must have n_elems elements together, and make room for their rows and columns. */
 static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, size_t n_elems)
 {
     tw_lossless_shape_t *shape = &codec->shape;
@@ -406,7 +406,7 @@ static tw_status_t take_pieces(tw_quant_lossless_t *codec, source_t *source, siz
     return TW_OK;
 }
 
-/** Set rows to what they are without lists, and read which are all zeros. */
+/** Set a piece's rows to the piece's scale and class, and those with a ZEROS bit to DEAD. */
 static void begin_rows(source_t *source, const tw_lossless_piece_t *piece, uint16_t *rows)
 {
     size_t n_rows = tw_lossless_piece_rows(piece);
@@ -435,7 +435,7 @@ static void take_scales(const tw_quant_lossless_t *codec, source_t *source, cons
     }
 }
 
-/** Find the coded elements, and their classes. */
+/** Count the coded elements, and set the mask of their classes. */
 static void find_live(tw_quant_lossless_t *codec)
 {
     tw_lossless_walk_t walk = tw_lossless_walk_begin(&codec->shape, NULL, 0, 0);

@@ -1,4 +1,4 @@
-/** Operations on heads apart from their symbols, in AVX2: both backends of x86 use them. */
+/** Operations on heads, in AVX2, for both backends of x86. symbols.h has those on symbols. */
 #pragma once
 
 #include <immintrin.h>
@@ -14,7 +14,7 @@ INLINE __m256i magnitudes(const uint16_t *heads)
     return _mm256_srli_epi16(_mm256_slli_epi16(_mm256_loadu_si256((const __m256i *)heads), 1), 6);
 }
 
-/** Add pairs of 16-bit numbers. */
+/** Add neighbouring 16-bit numbers to 32-bit sums. */
 INLINE __m256i pairs(__m256i x)
 {
     return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
@@ -80,7 +80,8 @@ static void lanes_bins(const uint16_t *heads, size_t n, int32_t scale, const int
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/* Which of elements 28 to 31 has a bit in the high bit of byte k, and which bit it is. */
+/* For the high bit of byte k: which of elements 28 to 31 it belongs to, and which bit of that element it
+ * is. */
 #define HIGH_ELEMENT(k) ((k) < 28 ? (char)((k) / 7) : 0)
 #define HIGH_BIT(k) ((k) < 28 ? (char)(1 << (k) % 7) : 0)
 #define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)
@@ -143,7 +144,7 @@ static void lanes_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
     tw_lossless_ref.pack_tails(tails + whole, n - whole, planes);
 }
 
-/** Bytes that are `value` where a word has a set bit, else 0. */
+/** Spread 32 bits to 32 bytes: byte i is `value` if bit i is set, else 0. */
 INLINE __m256i lanes_spread(const uint8_t *plane, char value)
 {
     const __m256i from = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2,

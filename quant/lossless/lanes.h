@@ -1,5 +1,5 @@
-/** Codes a block, one vector of 32-bit elements at a time, in the steps of ref.c. One of entropy/vec_*.h must
- *  be included first. Elements after the last whole group of 32 are left to ref.c. */
+/** Codes a block as ref.c does, one vector of 32-bit elements at a time. Include one of entropy/vec_*.h
+ *  first. ref.c codes the elements after the last whole group of 32. */
 #pragma once
 
 #include "quant/entropy/lanes.h"
@@ -46,8 +46,8 @@ static void lanes_encode(const tw_lossless_model_t *model, const uint16_t *heads
     tw_lossless_ref.encode(model, heads + whole, expected + whole, n - whole, writer);
 }
 
-/** Read the escaped elements of a group, of which the mask `bits` counts, from the highest lane down.
- *  Returns 0 if escapes run out. */
+/** Read the values of a group's escaped elements, from the highest lane down, and keep only the bits of
+ *  `bits`. Returns 0 if escapes run out. */
 static int take_escapes(uint16_t *values, uint32_t escapes, uint16_t bits, tw_entropy_reader_t *reader)
 {
     while (escapes) {
@@ -103,7 +103,7 @@ static int lanes_decode(const tw_lossless_model_t *model, const uint16_t *expect
 
 /* ---- tails in lanes ------------------------------------------------------------------------------------ */
 
-/** Find the contexts of a group of heads, shifted right by `down` to the 9 bits that count. */
+/** Compute the tails' contexts of a group. heads >> down are heads of 9 bits. */
 INLINE void tail_contexts(const uint16_t *heads, int down, const uint16_t *expected, uint32_t first,
                           uint16_t *contexts)
 {
@@ -116,8 +116,8 @@ INLINE void tail_contexts(const uint16_t *heads, int down, const uint16_t *expec
     }
 }
 
-/** Find the symbols of tails: how many zeros each ends with. A one above its 16 bits stops the count for 0; a
- *  float's exponent then tells the lowest one's place. */
+/** The symbols of tails: the numbers of zeros at their ends. A one above the 16 bits ends the count for 0.
+ *  The lowest one bit, converted to a float, has its place as the float's exponent. */
 INLINE vec_t tail_symbols(vec_t tails)
 {
     vec_t ended = vec_or(tails, vec_set(0x10000));

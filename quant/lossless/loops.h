@@ -1,4 +1,4 @@
-/** Loops over heads, of which compilers make vectors: each backend includes them, compiled for its
+/** Loops over heads, which compilers vectorise. Each backend includes them and compiles them for its
  *  instructions. */
 #pragma once
 
@@ -150,8 +150,7 @@ static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
     return check;
 }
 
-/** The same as tw_entropy_decode_table, but eight entries at a time: the next symbol overwrites those that
- *  were too many. */
+/** tw_entropy_decode_table, eight entries at a time. The next symbol's entries overwrite those too many. */
 static void loops_decode_table(const uint16_t *freq, uint32_t *table)
 {
     const uint32_t *end = table + TW_ENTROPY_FREQ_SUM;
@@ -168,7 +167,7 @@ static void loops_decode_table(const uint16_t *freq, uint32_t *table)
     }
 }
 
-/* The table of operations without the coder's, sums and deviations. */
+/* Initializers of a backend's operations that are loops here. */
 #define LOOPS                                                                                           \
     .sum_columns = loops_sum_columns, .expect = loops_expect, .split = loops_split, .join = loops_join, \
     .fold = loops_fold, .folded_bits = loops_folded_bits, .decode_table = loops_decode_table,           \

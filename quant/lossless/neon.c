@@ -1,4 +1,4 @@
-/* The NEON twin. */
+/* The NEON backend. */
 #include "quant/entropy/vec_neon.h"
 
 #include "quant/lossless/symbols.h"
@@ -26,8 +26,8 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 
 #include "quant/lossless/lanes.h"
 
-/* For byte k of a half's 16: which byte of elements 28 to 31, at the end of the 32, has its high bit, and
- * which bit that is. The last four have none. */
+/* For the high bit of byte k: the byte of the second 16 that holds its element (28 to 31), and which bit of
+ * it. Bytes 28 to 31 have no high bit. */
 #define ELEMENT(k) ((k) < 28 ? 12 + (k) / 7 : 0)
 #define BIT(k) ((k) < 28 ? 1 << (k) % 7 : 0)
 #define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)
@@ -39,7 +39,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 static const uint8x16_t high_elements[2] = {EACH16(ELEMENT, 0), EACH16(ELEMENT, 16)};
 static const uint8x16_t high_bits[2] = {EACH16(BIT, 0), EACH16(BIT, 16)};
 
-/** The low 6 bits of 16 heads, and their signs above. */
+/** The 7 bits of 16 heads: the low 6 bits, and the sign above them. */
 INLINE uint8x16_t bits_of(const uint16_t *heads)
 {
     const vec16_t a = vec16_load(heads), b = vec16_load(heads + WIDTH16);

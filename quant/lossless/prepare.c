@@ -1,7 +1,7 @@
-/* Makes what the coders look up, from the tables of classes and of tails. */
+/* Makes the coders' look-up tables from the tables of classes and of tails. */
 #include "quant/lossless/tails.h"
 
-/** Makes the look-up tables of one context: of tails, or of a class and a phase. */
+/** Makes the look-up table of one context: of tails if of_tails is 1, else of a class and a phase. */
 typedef void (*prepare_fn_t)(tw_quant_lossless_t *codec, int of_tails, uint32_t context,
                              const uint16_t freq[TW_ENTROPY_SYMBOLS]);
 
@@ -17,7 +17,7 @@ static void prepare_decoder(tw_quant_lossless_t *codec, int of_tails, uint32_t c
     codec->backend->decode_table(freq, &entries[context * TW_ENTROPY_FREQ_SUM]);
 }
 
-/** Returns 1 if the look-up table of a class was not made from this table, and notes that it now is. */
+/** Returns 1 if the class's look-up table was made from another table, and records `table` as the new one. */
 static int is_new(tw_lossless_made_t *made, uint32_t row_class, const tw_lossless_table_t *table)
 {
     int same = made->classes >> row_class & 1 && memcmp(&made->of[row_class], table, sizeof(*table)) == 0;

@@ -1,4 +1,4 @@
-/* The reference: codes a block, element by element. */
+/* The reference backend: codes a block, element by element. */
 #include "quant/lossless/loops.h"
 
 static int ref_usable(void)
@@ -8,10 +8,10 @@ static int ref_usable(void)
 
 /* ---- symbols ------------------------------------------------------------------------------------------- */
 
-/* Elements whose entries are found in a separate loop, of which compilers make vectors. */
+/* Elements of a batch; a separate loop, which compilers vectorise, computes their entries. */
 #define BATCH 512
 
-/** Find the entries of elements in the encoder's table. */
+/** Compute the indices of elements' entries in the encoder's table. */
 static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t n, uint16_t *index)
 {
     for (size_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ static void find_entries(const uint16_t *heads, const uint16_t *expected, size_t
 static void ref_encode(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                        size_t n, tw_entropy_writer_t *writer)
 {
-    tw_entropy_writer_t here = *writer; /* a copy, which writing the output cannot change */
+    tw_entropy_writer_t here = *writer; /* a copy: compilers know that writing the output cannot change it */
     uint16_t index[BATCH];
     for (size_t i = 0; i < n; i++) {
         if (i % BATCH == 0) {
@@ -101,7 +101,7 @@ static void ref_encode_tails(const tw_lossless_model_t *model, const uint16_t *h
     *writer = here;
 }
 
-/** Take the symbol of a lane's next element; *lane keeps the rest. */
+/** Remove a tail's symbol from a lane. coded and expected are of its head. */
 static uint32_t take_tail_symbol(const tw_lossless_model_t *model, uint16_t coded, uint16_t expected,
                                  uint32_t *lane)
 {
@@ -143,7 +143,7 @@ static int ref_decode_tails(const tw_lossless_model_t *model, const uint16_t *he
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/** Move bit b of 7 bits to bit 7 of byte b, and back. */
+/** Move bit b of 7 bits to bit 7 of byte b. The function below moves them back. */
 static uint64_t ref_spread(uint64_t bits)
 {
     return (bits * 0x0002040810204080) & 0x0080808080808080;
@@ -154,7 +154,7 @@ static uint8_t unspread(uint64_t bytes)
     return (uint8_t)(((bytes >> 7 & 0x0001010101010101) * 0x0102040810204000) >> 56 & 0x7f);
 }
 
-/** Pack a whole group; writes 4 bytes more. */
+/** Pack a whole group. Writes 32 bytes, of which the last 4 do not count. */
 static void pack_group(const uint16_t *heads, uint8_t *raw)
 {
     for (size_t k = 0; k < 32; k++) {

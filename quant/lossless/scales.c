@@ -1,9 +1,9 @@
-/* The encoder's analysis of tensors: pieces, scales of rows and columns, classes, and tables from a
- * sample. */
+/* The encoder's analysis of tensors: makes pieces, computes scales of rows and columns, and classes, and
+ * chooses tables from a sample. */
 #include "quant/lossless/tails.h"
 
-#define ROW_LEAST 64    /* shorter rows are joined: a scale takes 5 bits */
-#define ROW_UNKNOWN 128 /* row length for tensors without rows, and for tiny pieces */
+#define ROW_LEAST 64    /* shorter rows are joined, because a scale takes 5 bits */
+#define ROW_UNKNOWN 128 /* row length for tensors without rows, and with fewer than 16 rows */
 
 const uint16_t *tw_lossless_heads(tw_quant_lossless_t *codec, tw_type_t type, const uint8_t *data, size_t n)
 {
@@ -58,17 +58,17 @@ tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_l
 
 /* ---- rows and columns of a piece ----------------------------------------------------------------------- */
 
-/* A piece that is being made. Its walk begins at its first element. */
+/* A piece that is being made. `begin` is a walk at its first element. */
 typedef struct {
     tw_quant_lossless_t *codec;
     tw_type_t type;
     tw_lossless_piece_t *piece;
     tw_lossless_walk_t begin;
-    size_t first_row, n_rows, step; /* only every step-th row counts for columns */
-    uint64_t sum, live;             /* sum, and number, of all magnitudes that are not 0 */
+    size_t first_row, n_rows, step; /* columns use only every step-th row */
+    uint64_t sum, live;             /* sum and number of magnitudes that are not 0 */
 } making_t;
 
-/** Take the next run of the piece; 0 at its end. */
+/** Take the next run of the piece. Returns 0 at its end. */
 static int next_run(const making_t *making, tw_lossless_walk_t *walk, tw_lossless_run_t *run)
 {
     return walk->piece == making->begin.piece && tw_lossless_walk_next(walk, TW_LOSSLESS_BLOCK_ELEMS, run);
@@ -79,7 +79,7 @@ static int all_zero(const uint8_t *data, size_t bytes)
     return !data[0] && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/** Make room for the columns' sums and set them to 0. */
+/** Make room for the sums of columns and zero them. */
 static tw_status_t begin_columns(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -99,15 +99,15 @@ static tw_status_t begin_columns(making_t *making)
     return TW_OK;
 }
 
-/** Add a row that is one run, from index `column` on, to the columns' sums. */
+/** Add n elements of a row, the first of which is in column `column`, to the columns' sums. */
 static void add_row(const making_t *making, const uint16_t *heads, size_t n, size_t column, int32_t scale)
 {
     tw_quant_lossless_t *codec = making->codec;
     codec->backend->sum_columns(heads, n, scale, codec->column_sums + column, codec->column_live + column);
 }
 
-/** Find each row's mean magnitude, or that it is all zeros; and from every step-th row the columns' sums
- *  above the rows' scales. */
+/** Set each row to its scale, the mean magnitude, or to DEAD. Add every step-th row's magnitudes minus its
+ *  scale to the columns' sums. */
 static void find_rows(making_t *making, int with_columns)
 {
     const tw_lossless_backend_t *backend = making->codec->backend;
@@ -138,7 +138,7 @@ static void find_rows(making_t *making, int with_columns)
     }
 }
 
-/** Find each column's mean above its rows' scales. */
+/** Set each column's scale: the mean of its magnitudes minus their rows' scales. */
 static void find_columns(const making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -149,7 +149,7 @@ static void find_columns(const making_t *making)
     }
 }
 
-/** Skip the rows between every step-th; 0 at the end of the piece. */
+/** Skip to the next row whose index in the piece is a multiple of step. Returns 0 at the piece's end. */
 static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t step)
 {
     while (walk->piece == making->begin.piece && (walk->row - making->first_row) % step) {
@@ -159,8 +159,8 @@ static int skip_rows(const making_t *making, tw_lossless_walk_t *walk, size_t st
     return walk->piece == making->begin.piece;
 }
 
-/** Sum up how far elements of every step-th row are from their expectation: [rows have scales][columns
- *  have]. */
+/** Sum up the distances of elements from their expectations, in every step-th row. deviations[rows][columns]:
+ *  rows and columns are 1 if their scales are used. */
 static void find_deviations(making_t *making, int with_columns, uint64_t deviations[2][2])
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -194,7 +194,7 @@ static size_t rows_bits(const making_t *making, int classes)
                                  classes ? making->piece->row_class : making->piece->scale, 0);
 }
 
-/** Choose scales if they save more than they cost. */
+/** Set the flags of those scales (of rows, of columns) that save more bits than their lists take. */
 static void choose_scales(making_t *making, int with_columns)
 {
     uint64_t deviations[2][2] = {{0}}, least = UINT64_MAX;
@@ -219,8 +219,8 @@ static void choose_scales(making_t *making, int with_columns)
     }
 }
 
-/** Choose each row's class, and the piece's; one for all rows if that costs less. Returns the walk behind
- *  them. */
+/** Choose each row's class, or the piece's class for all rows if that takes fewer bits. Returns the walk
+ *  after the piece. */
 static tw_lossless_walk_t choose_classes(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;
@@ -262,7 +262,7 @@ static tw_lossless_walk_t choose_classes(making_t *making)
     return walk;
 }
 
-/** Make a piece. *end: the walk moved behind the piece. */
+/** Make a piece: its rows, columns, flags and classes. *end is the walk after the piece. */
 static tw_status_t make_piece(making_t *making, tw_lossless_walk_t *end)
 {
     tw_lossless_shape_t *shape = &making->codec->shape;
@@ -325,7 +325,7 @@ static void count_run(tw_quant_lossless_t *codec, tw_type_t type, const tw_lossl
     }
 }
 
-/** Add up the four counts of each bin. */
+/** Sum up the four counts of each bin into `counts`. */
 static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *counts)
 {
     for (uint32_t c = 0; c < TW_LOSSLESS_CLASSES; c++) {
@@ -339,7 +339,7 @@ static void sum_counts(const tw_quant_lossless_t *codec, tw_lossless_counts_t *c
     }
 }
 
-/** Take short runs at equal distances. */
+/** Count the sample: short runs at equal distances. */
 static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
                         const tw_quant_lossless_segment_t *segments, tw_lossless_counts_t *counts)
 {
@@ -366,7 +366,7 @@ static void take_sample(tw_quant_lossless_t *codec, tw_type_t type,
     sum_counts(codec, counts);
 }
 
-/** Move all expectations so that symbols begin where they should. */
+/** Move all scales, and so all expectations, by the window. */
 static void move_scales(tw_lossless_shape_t *shape, int window)
 {
     for (size_t r = 0; r < shape->n_rows; r++) {
@@ -379,7 +379,7 @@ static void move_scales(tw_lossless_shape_t *shape, int window)
     }
 }
 
-/** Find the classes that rows have, and clear their counts. */
+/** Set the mask of the rows' classes, and clear the sample's counts. */
 static void find_classes(tw_quant_lossless_t *codec)
 {
     const tw_lossless_shape_t *shape = &codec->shape;
@@ -394,7 +394,7 @@ static void find_classes(tw_quant_lossless_t *codec)
     memset(codec->tail_sample, 0, sizeof(codec->tail_sample));
 }
 
-/** Choose the window, tables of their own for the classes if these pay, and what is done with tails. */
+/** Choose the window, each class's table, and how tails are sent. */
 static void choose_tables(tw_quant_lossless_t *codec, const tw_lossless_counts_t *counts)
 {
     uint32_t above[256] = {0};

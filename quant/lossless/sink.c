@@ -1,5 +1,4 @@
-/* Sinks: what is done with decoded values, of this codec and of others whose messages hold elements as they
- * are. */
+/* Sinks: stores or adds decoded values, also elements that a message of any codec holds as they are. */
 #include "quant/lossless/lossless.h"
 
 size_t tw_lossless_sink_bytes(tw_type_t type, tw_quant_sink_t sink)

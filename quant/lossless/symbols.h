@@ -1,11 +1,11 @@
-/** Finds elements' symbols, a vector of 16-bit elements at a time. One of entropy/vec_*.h must be included
+/** Computes elements' symbols, a vector of 16-bit elements at a time. Include one of entropy/vec_*.h
  *  first. */
 #pragma once
 
 #include "quant/entropy/lanes.h"
 #include "quant/lossless/value.h"
 
-/** The symbols of heads that are given by their 9 coded bits. */
+/** The symbols of heads of 9 bits. */
 INLINE vec16_t symbols_of_coded(vec16_t coded, vec16_t expected)
 {
     vec16_t bottom = vec16_shr(vec16_and(expected, vec16_set(TW_LOSSLESS_SCALE_MASK & ~3)), 1);
@@ -19,7 +19,7 @@ INLINE vec16_t symbols_of(vec16_t heads, vec16_t expected)
     return symbols_of_coded(vec16_and(vec16_shr(heads, 6), vec16_set(0x1ff)), expected);
 }
 
-/** Where symbols' entries are among those of their class. */
+/** The indices of symbols' entries among the entries of their class. */
 INLINE vec16_t symbols_places_of(vec16_t symbols, vec16_t expected)
 {
     return vec16_or(vec16_shl(vec16_and(expected, vec16_set(TW_LOSSLESS_PHASES - 1)), 5), symbols);

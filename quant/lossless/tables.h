@@ -1,9 +1,9 @@
-/** Tables of constants. Compiles as C11, C++17 and CUDA. */
+/** The tables of classes that send none, and a table of logarithms. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/lossless/lossless.h"
 
-/** log2(density + 1) for a density's code, in 1/256, as tw_lossless_log2 gives it. */
+/** log2(density + 1) in 1/256, as tw_lossless_log2 returns it. `code`: the density's byte in a table. */
 TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 {
     static const uint16_t logs[256] = {
@@ -30,11 +30,11 @@ TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 #define TW_LOSSLESS_COMMON_FIRST (-56)
 #define TW_LOSSLESS_COMMON_BINS 80
 
-/** The table of a class that has none of its own. */
+/** The table of a class whose own table is not sent. */
 TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
 {
-    /* Densities of magnitudes, from COMMON_FIRST above the expectation on: means over gradients and weights
-     * of GPTs. */
+    /* Densities of magnitude - expectation, from COMMON_FIRST on: means over gradients and weights of
+     * GPTs. */
     static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
         {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
          0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,

@@ -1,14 +1,14 @@
-/** The choices about tails, as arithmetic that the host's and the GPU's encoder share. Compiles as C11, C++17
- *  and CUDA. */
+/** The arithmetic by which encoders choose how tails are sent. The host's and the GPU's encoder share it.
+ *  Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include "quant/lossless/model.h"
 
-/** Counts of each symbol, by the octave of heads above their expectation. */
+/** Counts of tails' symbols, by the octave of their head minus its expectation. */
 typedef uint32_t tw_lossless_tail_counts_t[TW_LOSSLESS_TAIL_OCTAVES][TW_LOSSLESS_TAIL_SYMBOLS];
 
-/** The octave in which a head counts, from its expectation before scales are moved. The last octave has heads
- *  that are coded as 0. */
+/** The index of a head's octave in the counts. `expected` is before the window moves scales. The last index
+ *  is for heads whose 9 bits are 0. */
 TW_HD static inline uint32_t tw_lossless_tail_octave(uint16_t head, int32_t expected)
 {
     int32_t most = TW_LOSSLESS_TAIL_OCTAVES - 2;
@@ -17,7 +17,7 @@ TW_HD static inline uint32_t tw_lossless_tail_octave(uint16_t head, int32_t expe
     return tw_lossless_coded(head) ? (uint32_t)octave : (uint32_t)most + 1;
 }
 
-/** The context of an octave, with scales moved by `window`. */
+/** The context of tails whose head has this octave, after the window has moved the scales. */
 TW_HD static inline uint32_t tw_lossless_tail_octave_context(uint32_t octave, int window)
 {
     int32_t zeros = TW_LOSSLESS_TAIL_OCTAVES - 1, most = TW_LOSSLESS_TAIL_CONTEXTS - 1;
@@ -25,7 +25,7 @@ TW_HD static inline uint32_t tw_lossless_tail_octave_context(uint32_t octave, in
     return octave == (uint32_t)zeros ? 0 : (uint32_t)(context < 1 || context > most ? most : context);
 }
 
-/** Bits of tails with these counts, in 1/256. */
+/** Bits of tails with these counts of symbols in one table, in 1/256. */
 TW_HD static inline uint64_t tw_lossless_tail_bits(const uint32_t *counts)
 {
     uint64_t n = 0, bits = 0;
@@ -51,9 +51,9 @@ TW_HD static inline void tw_lossless_tail_table_of(const uint32_t *counts, tw_lo
     }
 }
 
-/** Choose how many contexts, from the top, have their own tables, while all below share the lowest one's;
- *  returns the bits that n elements then take, in 1/256. `counts` of each context are accumulated from
- *  below. */
+/** Choose and return the number of tables: the upper contexts have their own, all lower ones share the lowest
+ *  table. *bits: the bits of n elements then, in 1/256. Adds to each context's counts those of all lower
+ *  ones. */
 TW_HD static inline uint32_t tw_lossless_tail_tables(uint32_t counts[][TW_LOSSLESS_TAIL_SYMBOLS],
                                                      uint64_t in_sample, uint64_t n, uint64_t *bits)
 {
@@ -77,10 +77,9 @@ TW_HD static inline uint32_t tw_lossless_tail_tables(uint32_t counts[][TW_LOSSLE
     return best;
 }
 
-#define TW_LOSSLESS_TAIL_GAIN_BITS 4 /**< the least that coding must save for each tail, as it takes time */
+#define TW_LOSSLESS_TAIL_GAIN_BITS 4 /**< bits that coding must save for each tail, because it takes time */
 
-/** Choose what to do with the tails of n_live elements, from a sample with these counts. `by_context` is
- *  scratch. */
+/** Choose how the tails of n_live elements are sent, from a sample's counts. `by_context` is scratch. */
 TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_t counts, int window,
                                                   uint64_t n_live,
                                                   uint32_t by_context[][TW_LOSSLESS_TAIL_SYMBOLS],
@@ -97,7 +96,7 @@ TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_
     }
     tails->n_tables = 0;
     tails->tailed = n && (n - all[n_symbols - 1]) * TW_LOSSLESS_LISTED <= n;
-    /* Tails that look random in one table do not look much less so in many. */
+    /* If tails look random with one table, many tables hardly help. */
     if (!n || tails->tailed || tw_lossless_tail_bits(all) > 256 * 15 * n) {
         return;
     }
@@ -124,7 +123,7 @@ TW_HD static inline void tw_lossless_tails_choose(const tw_lossless_tail_counts_
     }
 }
 
-/** Make the frequencies of a table. */
+/** Make the symbols' frequencies from a table of tails. */
 TW_HD static inline void tw_lossless_tail_freq(const tw_lossless_tail_table_t *table, uint16_t *freq)
 {
     uint64_t weights[TW_ENTROPY_SYMBOLS] = {0};

@@ -1,9 +1,10 @@
-/* Walks over elements: rows of pieces, and where they are in segments. Also the memory of shapes. */
+/* Walks over elements, which gives runs of rows and their addresses in segments. Also the memory of
+ * shapes. */
 #include "quant/lossless/value.h"
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
 
-/** Make room for n elements, at least twice as much as before. */
+/** Make room for n array elements. If the array must grow, its room at least doubles. */
 static tw_status_t walk_reserve(void **array, size_t elem_bytes, size_t used, size_t n, size_t *room)
 {
     if (n <= *room) {
@@ -48,13 +49,13 @@ size_t tw_lossless_piece_rows(const tw_lossless_piece_t *piece)
     return ((size_t)piece->first + piece->n_elems + piece->row_elems - 1) / piece->row_elems;
 }
 
-/** Every second piece is a matrix of at least 1,024 elements. */
+/** Pieces without rows are joined, so at least every second piece is a matrix, of 1,024 elements or more. */
 size_t tw_lossless_pieces_max(size_t n_elems)
 {
     return n_elems / 512 + 1;
 }
 
-/** Most rows that n elements can have: the first and the last row of each piece may be short. */
+/** Each piece's first and last row may be short. */
 size_t tw_lossless_rows_max(size_t n_elems)
 {
     return n_elems / TW_LOSSLESS_ROW_MIN + 2 * tw_lossless_pieces_max(n_elems);
@@ -80,7 +81,7 @@ tw_lossless_walk_t tw_lossless_walk_begin(const tw_lossless_shape_t *shape,
     };
 }
 
-/** Find where the next elements are; returns how many of `most` are contiguous. */
+/** Set *data to the address of the next elements, and return how many of `most` are contiguous. */
 static size_t take_data(tw_lossless_walk_t *walk, size_t most, const uint8_t **data)
 {
     *data = NULL;
