@@ -7,8 +7,7 @@
 TW_C_BEGIN
 
 /** One backend: a table of operations. quant.c has checked their arguments: the codec and the type are valid,
- *  and the pointers of segments that have elements are not NULL. Encoding counts the non-finite blocks that
- *  it meets. */
+ *  and the pointers of segments that have elements are not NULL. Encoding counts non-finite blocks. */
 typedef struct tw_quant_backend {
     tw_backend_t is;
     /** Allocate what one context needs, in quant->impl. NULL if contexts need nothing. */

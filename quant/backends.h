@@ -23,8 +23,7 @@ typedef struct tw_backends {
 /** Find the first backend that this machine can run, for memory `mem` and with this `name` (NULL or "auto":
  *  any name). Returns NULL if there is none, and logs the names of those that exist. */
 const tw_backend_t *tw_backends_find(const tw_backends_t *backends, tw_mem_t mem, const char *name);
-/** List the names of the backends that this machine can run for `mem`. Returns how many names it wrote (at
- *  most `max`). */
+/** List names of the backends that this machine can run for `mem`. Returns their number (`max` at most). */
 size_t tw_backends_names(const tw_backends_t *backends, tw_mem_t mem, const char **names, size_t max);
 
 TW_C_END

@@ -94,8 +94,7 @@ tw_status_t tw_quant_create(const tw_quant_params_t *params, tw_quant_t **out);
 void tw_quant_destroy(tw_quant_t *quant);
 const tw_quant_codec_t *tw_quant_codec_get(const tw_quant_t *quant);
 const char *tw_quant_backend_name(const tw_quant_t *quant);
-/** The number of non-finite blocks (see above) that this context has encoded so far. On CUDA it synchronizes
- *  with the device. */
+/** The number of non-finite blocks that this context has encoded. On CUDA it synchronizes with the device. */
 uint64_t tw_quant_nonfinite_blocks(const tw_quant_t *quant);
 /** List the names of the backends that this machine can run for `mem`, best first. Returns how many names it
  *  wrote (at most `max`). */
@@ -123,8 +122,7 @@ typedef struct tw_quant_args {
      *  call, and at each replay of a graph. NULL if tw_quant_reduce_workspace_bytes returns 0. */
     void *workspace;
     size_t workspace_bytes;
-    /** 1: a finite result of reduce_decode beyond the range of `type` becomes its largest number, not
-     *  infinity */
+    /** 1: a finite result of reduce_decode beyond the range of `type` becomes its largest number */
     int saturate;
 } tw_quant_args_t;
 
@@ -190,8 +188,7 @@ tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, 
 tw_status_t tw_quant_reduce_decode(tw_quant_t *quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);
 
-/** A step of AdamW (arXiv 1711.05101, algorithm 2), fused with the encode_delta that follows it in
- *  delta-hpZ. */
+/** A step of AdamW (arXiv 1711.05101, algorithm 2), fused with the encode_delta that follows it. */
 typedef struct tw_quant_adamw {
     double lr, beta1, beta2, eps, weight_decay; /**< betas in [0, 1), the others in [0, 1e30) */
     uint64_t step;                              /**< 1 for the first, for the bias corrections */

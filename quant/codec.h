@@ -1,8 +1,8 @@
 /** Codecs as data: a codec's text, a codec's struct, and the table of all codecs.
  *
  *  Each kind of codec has a row in that table: its name, the form of its messages, what it needs, what it
- *  loses. Code that handles codecs reads their rows and never compares kinds. docs/adding.md says how to add
- *  one. */
+ *  loses. Code that handles codecs reads rows and never compares kinds. docs/adding.md: how to add a
+ *  codec. */
 #ifndef TW_QUANT_CODEC_H
 #define TW_QUANT_CODEC_H
 
@@ -44,8 +44,7 @@ typedef struct tw_quant_codec {
     tw_quant_scale_t scale; /**< type of the stored scale */
     tw_quant_round_t round;
     int hadamard; /**< 0 or 1 */
-    /** ecdq: the step relative to an element's expected size, in quarters of an octave, from -8 (1/4) to 8
-     *  (4) */
+    /** ecdq: the step relative to elements' expected size, in quarters of an octave: -8 (1/4) to 8 (4) */
     int step;
 } tw_quant_codec_t;
 
@@ -92,7 +91,7 @@ typedef struct tw_quant_row {
 } tw_quant_row_t;
 
 const tw_quant_row_t *tw_quant_row_get(tw_quant_kind_t kind);
-/** The form of a codec. NULL means plain. An unknown kind, which tw_quant_codec_check refuses, counts as
+/** The form of a codec. NULL means plain. An unknown kind (tw_quant_codec_check refuses it) counts as
  *  plain. */
 tw_quant_form_t tw_quant_form(const tw_quant_codec_t *codec);
 tw_quant_loses_t tw_quant_loses(const tw_quant_codec_t *codec);

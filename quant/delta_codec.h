@@ -16,8 +16,8 @@
 
 TW_C_BEGIN
 
-/** A codec with its tables and scratch, about 0.4 MB. Calls allocate nothing. Only one thread may use it at a
- *  time. */
+/** A codec with its tables and scratch, about 0.4 MB. Calls allocate nothing. One thread at a time may
+ *  call. */
 typedef struct tw_quant_delta tw_quant_delta_t;
 
 /** A piece of a message: consecutive elements of a tensor. Pointers must be aligned to an element; all memory
@@ -38,8 +38,7 @@ typedef struct tw_quant_delta_segment {
 tw_status_t tw_quant_delta_create(const char *backend, tw_quant_delta_t **out);
 void tw_quant_delta_destroy(tw_quant_delta_t *delta);
 const char *tw_quant_delta_backend_name(const tw_quant_delta_t *delta);
-/** List the names of the backends that this machine can run, best first. Returns how many it wrote (at most
- *  `max`). */
+/** List names of the backends that this machine can run, best first. Returns their number (`max` at most). */
 size_t tw_quant_delta_backends(const char **names, size_t max);
 
 /** The largest length of a message of n_elems, in bytes: 12 + 2 * n_elems. SIZE_MAX if n_elems exceeds
@@ -70,11 +69,9 @@ tw_status_t tw_quant_delta_decode(tw_quant_delta_t *delta, const tw_quant_delta_
  *  state is NULL. If base is NULL there are no old elements, and a message encodes the new elements
  *  themselves. Host memory only. The first call allocates 2 MB of scratch, or returns TW_ERR_NO_MEMORY. */
 
-/** The largest length of a message of n_elems, in bytes: n_elems, plus 16, plus 1 for each 262,144
- *  elements. */
+/** The most bytes of a message of n_elems: n_elems, plus 16, plus 1 for each 262,144 elements. */
 size_t tw_quant_delta8_bound_bytes(size_t n_elems);
-/** Like tw_quant_delta_encode, for at most 2^31 elements. Returns TW_ERR_INVALID also if a segment has a
- *  state. */
+/** Like tw_quant_delta_encode, for at most 2^31 elements. TW_ERR_INVALID also if a segment has a state. */
 tw_status_t tw_quant_delta8_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,
                                    size_t n_segments, void *dst, size_t dst_bytes, size_t *bytes);
 /** Like tw_quant_delta_decode. Every message has a checksum of all its new elements. */

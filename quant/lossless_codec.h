@@ -26,8 +26,7 @@ typedef struct tw_quant_lossless tw_quant_lossless_t;
 #define TW_QUANT_LOSSLESS_HEADER_BYTES 16
 
 /** A piece of a message: consecutive elements of a tensor. Pointers must be aligned to an element; all memory
- *  is the caller's. The receiver may cut the same elements into other segments, and need not know the
- *  rows. */
+ *  is the caller's. The receiver may cut the same elements into other segments, without knowing rows. */
 typedef struct tw_quant_lossless_segment {
     const void *src; /**< encode: type[n] */
     void *dst;       /**< decode: type[n]; decode_fp32: fp32[n] */
@@ -43,12 +42,10 @@ typedef struct tw_quant_lossless_segment {
 tw_status_t tw_quant_lossless_create(const char *backend, tw_quant_lossless_t **out);
 void tw_quant_lossless_destroy(tw_quant_lossless_t *codec);
 const char *tw_quant_lossless_backend_name(const tw_quant_lossless_t *codec);
-/** List the names of the backends that this machine can run, best first. Returns how many it wrote (at most
- *  `max`). */
+/** List names of the backends that this machine can run, best first. Returns their number (`max` at most). */
 size_t tw_quant_lossless_backends(const char **names, size_t max);
 
-/** The largest length of a message of n_elems, in bytes: a header and the elements. SIZE_MAX if n_elems is
- *  too large. */
+/** The most bytes of a message of n_elems: a header and the elements. SIZE_MAX if n_elems is too large. */
 size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems);
 
 /** About how many bits an element of gradients takes in training; weights take 0.2 more. For fp32 it assumes

@@ -16,8 +16,8 @@ TW_C_BEGIN
 
 /** A codec on one device: the device that is current when it is made must be current in its calls. Any thread
  *  may call, one at a time. Calls may be in flight on several streams if each has its own workspace. They may
- *  be captured into a graph, which then has a copy of the list of segments. They allocate nothing on the
- *  device. */
+ *  be captured into a graph, which then has a copy of the list of segments. They allocate no device
+ *  memory. */
 typedef struct tw_quant_messages_stream tw_quant_messages_stream_t;
 
 /** The outcome of a call, 8 bytes aligned to 8. It is valid when the stream has passed the call. */
@@ -26,8 +26,7 @@ typedef struct tw_quant_outcome {
     int32_t status; /**< a tw_status_t: TW_OK, or the error of the host's decoder, which a GPU does not log */
 } tw_quant_outcome_t;
 
-/** Arguments that encode and decode share. Memory is the caller's, borrowed until the stream has passed the
- *  call. */
+/** Arguments of all calls. Memory is the caller's, borrowed until the stream has passed the call. */
 typedef struct tw_quant_stream_args {
     tw_stream_t stream;
     /** of the codec's kind of memory, aligned to 256 bytes; may be NULL if 0 bytes are enough (see below) */
@@ -47,8 +46,8 @@ void tw_quant_messages_stream_destroy(tw_quant_messages_stream_t *codec);
 const tw_quant_codec_t *tw_quant_messages_stream_codec(const tw_quant_messages_stream_t *codec);
 
 /** Bytes of workspace that are enough to encode these segments (their pointers are not read). For lossless
- *  about 5.2 bytes an element of bf16, 7.2 of fp16 and fp32; for ecdq 6, and 8 of fp32. SIZE_MAX if the call
- *  would fail. */
+ *  about 5.2 bytes an element of bf16, 7.2 of fp16 and fp32; for ecdq 6, and 8 of fp32. SIZE_MAX: it would
+ *  fail. */
 size_t tw_quant_messages_encode_workspace_bytes(tw_quant_messages_stream_t *codec,
                                                 const tw_quant_message_args_t *args);
 /** Bytes of workspace that are enough to decode n_elems in n_segments segments: about 2.8 bytes an element,

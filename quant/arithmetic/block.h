@@ -20,15 +20,13 @@
 /* Magnitudes are compared as integers: abs_bits has the order of |x|, with NaN above infinity, so one maximum
  * gives the largest magnitude (amax) and also shows whether any element is non-finite. */
 
-/** The largest code that our encoders write, in steps of the scale. A step of fp8 is e4m3's smallest
- *  number. */
+/** The largest code that our encoders write, in steps of the scale. fp8's step is e4m3's smallest number. */
 TW_HD static inline int tw_block_qmax(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_FP8 ? 448 * 512 : (1 << (TW_CODE_BITS(kind) - 1)) - 1;
 }
 
-/** The largest magnitude that a code has room for, in steps of the scale. Another encoder may write it; ours
- *  do not. */
+/** The largest magnitude that a code can hold, in steps of the scale. Only other encoders may write it. */
 TW_HD static inline int tw_block_qmax_foreign(tw_quant_kind_t kind)
 {
     return kind == TW_QUANT_FP8 ? 480 * 512 : 1 << (TW_CODE_BITS(kind) - 1);
@@ -71,8 +69,7 @@ TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t
     return tw_float_of_bits(bits);
 }
 
-/** 1 / scale, the factor that turns values into steps. It is 0 for a zero scale, so that the codes become
- *  0. */
+/** 1 / scale, the factor that turns values into steps. It is 0 for a zero scale, so that codes become 0. */
 TW_HD static inline float tw_block_inverse(float scale)
 {
     return scale == 0.0f ? 0.0f : tw_float_div(1.0f, scale);
@@ -106,8 +103,7 @@ TW_HD static inline int tw_block_round_nearest(float v, int qmax)
     return tw_block_clamp_code((int)rounded, qmax);
 }
 
-/** Bits of 8.0f. In steps of its smallest number, an e4m3 below 8 is denormal; at 8 its exponent field is
- *  1. */
+/** Bits of 8.0f. An e4m3 below 8 steps of its smallest number is denormal; at 8 its exponent field is 1. */
 #define TW_BLOCK_FP8_NORMAL 0x41000000u
 /** The upper 12 bits of an fp32 from 8 on, minus this, are the e4m3. */
 #define TW_BLOCK_FP8_BIAS 1032

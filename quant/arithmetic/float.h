@@ -96,8 +96,7 @@ TW_HD static inline float tw_float_div(float a, float b)
 
 /* ---- types --------------------------------------------------------------------------------------------- */
 
-/* A NaN keeps its sign and the leading bits of its payload, and becomes quiet, as in x86's F16C
- * conversions. */
+/* A NaN keeps its sign and the leading bits of its payload, and becomes quiet, as with x86's F16C. */
 
 TW_HD static inline float tw_float_from_bf16(uint16_t h)
 {

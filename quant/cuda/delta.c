@@ -118,8 +118,7 @@ size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *code
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/** Copy the segments' addresses to the device. Sets job->n_segments to the number of segments with
- *  elements. */
+/** Copy the segments' addresses to the device. Sets job->n_segments: the segments with elements. */
 static tw_status_t fill_segments(tw_quant_delta_stream_t *codec, tw_delta_cuda_job_t *job,
                                  const tw_quant_delta_segment_t *segments, size_t n_segments, int encoding,
                                  tw_stream_t stream)

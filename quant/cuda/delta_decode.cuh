@@ -226,7 +226,7 @@ struct tw_delta_kernel_decode {
                check == block.check;
     }
 
-    /** Decode one element per lane. All lanes of the warp must call it. Returns false if words or escapes run
+    /** Decode one element per lane; the whole warp must call it. Returns false if words or escapes run
      *  out. */
     static TW_DEVICE bool step(tw_entropy_decoder &coder, const uint32_t *rows, uint32_t base,
                                tw_delta_loaded &element, bool there)

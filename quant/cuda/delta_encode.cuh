@@ -15,8 +15,7 @@
  *  Together 7 to 8 bytes (the sample has at most 32,768 elements). The least possible is 6.3, to read the
  *  elements and write states and message: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A
  *  step of the coder, 32 elements, is 170 PTX instructions; 40 of these wait for the previous step. A warp
- *  makes 2,048 steps for a block. While the GPU has room for more warps, a message takes as long as one
- *  block. */
+ *  makes 2,048 steps for a block. While the GPU has idle warps, a message takes as long as a block. */
 #pragma once
 
 #include "quant/cuda/delta_element.cuh"
@@ -28,8 +27,7 @@ struct tw_delta_found {
     tw_delta_stats_t stats;
     uint32_t best;
 
-    /** Choose the window of exponents that covers the most elements of the sample; of equal ones the
-     *  highest. */
+    /** Choose the window of exponents that covers most elements of the sample; of equal ones the highest. */
     TW_DEVICE void find_base(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x;
@@ -58,8 +56,7 @@ struct tw_delta_found {
         }
         __syncthreads();
     }
-    /** Choose a table for each context. A context without elements in the sample gets the table of the next
-     *  lower exponent. */
+    /** Choose a table for each context. A context that the sample lacks gets the next lower exponent's. */
     TW_DEVICE void find_tables(const tw_delta_cuda_sums_t &sums)
     {
         const uint32_t t = threadIdx.x, lacking = TW_DELTA_TABLES;

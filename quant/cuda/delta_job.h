@@ -11,7 +11,7 @@
 
 TW_C_BEGIN
 
-/** Addresses of a segment that has elements. After the last segment comes a sentinel whose `first` is
+/** Addresses of a segment that has elements. The last segment is followed by a sentinel at `first`
  *  n_elems. */
 typedef struct tw_delta_cuda_segment {
     uint64_t first; /**< index of its first element */
@@ -21,8 +21,7 @@ typedef struct tw_delta_cuda_segment {
 /** Sums over the sample, zeroed before the first kernel. */
 typedef struct tw_delta_cuda_sums {
     uint32_t exponents[256];
-    /** by exponent: sums of changes in the direction of the previous change; sums of previous changes'
-     *  sizes */
+    /** by exponent: sums of tw_delta_sample_part, sums of tw_delta_sample_size */
     uint32_t parts[TW_DELTA_EXPONENTS], sizes[TW_DELTA_EXPONENTS];
     uint32_t z[TW_DELTA_CONTEXTS], contexts[TW_DELTA_CONTEXTS]; /**< sums of z; numbers of elements */
     uint32_t symbols[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];

@@ -10,8 +10,7 @@
 #define TW_DEVICE __device__ __forceinline__
 #define TW_UNROLL _Pragma("unroll")
 
-/** Returns the value of the lane whose number is this one's xor `mask`. All lanes of the warp must call
- *  it. */
+/** Returns the value of the lane whose number is this one's xor `mask`. The whole warp must call it. */
 template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
@@ -67,8 +66,7 @@ TW_DEVICE T &tw_dev_global(const void *at)
     return *object;
 }
 
-/** Load BYTES (4, 8 or 16) in one access, from an address aligned to BYTES. No one may write there during the
- *  kernel. */
+/** Load BYTES (4, 8 or 16) in one access, aligned to BYTES. No one may write there during the kernel. */
 template <int BYTES>
 TW_DEVICE void tw_dev_load(const void *from, uint32_t *words)
 {

@@ -11,8 +11,7 @@
 
 #include "quant/cuda/lossless_decode.cuh"
 
-/** The dither of a thread's elements. The elements are 32 apart: four in a row use the same Philox words,
- *  which are kept. */
+/** The dither of a thread's elements. They are 32 apart, so four in a row use the same Philox words. */
 struct tw_ecdq_dithers {
     uint32_t key[2];
     uint32_t counter = ~0u;
@@ -282,8 +281,7 @@ struct tw_ecdq_kernel_decode {
         return good && !tw_dev_ballot(coder.x != TW_ENTROPY_START) && !coder.n_words;
     }
 
-    /** Replace escapes by the integers in the block's list. Returns false for a list that no encoder
-     *  writes. */
+    /** Replace escapes by the block's listed integers. Returns false for a list that no encoder writes. */
     static TW_DEVICE bool take_listed(const tw_lossless_cuda_job_t &job, uint32_t b,
                                       const tw_entropy_cuda_block_t &block)
     {

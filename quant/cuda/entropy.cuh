@@ -27,8 +27,7 @@ TW_DEVICE uint32_t tw_entropy_lane()
     return threadIdx.x % 32;
 }
 
-/** The number of this thread's warp in the grid, and the number of warps, for thread blocks of THREADS
- *  threads. */
+/** The number of this thread's warp in the grid, and of all warps, if thread blocks have THREADS threads. */
 TW_DEVICE uint32_t tw_entropy_warp()
 {
     return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;
@@ -140,17 +139,16 @@ TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n,
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** An encoder's state in one lane (x), and what its warp has written: words from `words` on, escapes backward
- *  from `end`. */
+/** An encoder's state in a lane (x), and its warp's output: words from `words` on, escapes back from
+ *  `end`. */
 struct tw_entropy_encoder {
     uint16_t *words, *end;
     uint32_t room; /**< most words and escapes; a block that needs more is sent raw */
     uint32_t x, n_words, n_escapes;
 };
 
-/** Code one element in each lane that has one (`there`): at most 6 raw bits, then the symbol of `entry`. If
- *  `entry` is the escape's, escaped_value() is written among the escapes. Returns false if there is no
- *  room. */
+/** Code one element in each lane that has one (`there`): at most 6 raw bits, then the symbol of `entry`. For
+ *  the escape's entry escaped_value() is written among the escapes. Returns false without room. */
 template <class VALUE>
 TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint64_t entry, uint32_t raw_bits,
                                     uint32_t raw, const VALUE &escaped_value)
@@ -197,8 +195,7 @@ TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/** A decoder's look-up tables: the symbol of each slot, and for each symbol its frequency | first slot <<
- *  11. */
+/** A decoder's look-up tables: each slot's symbol, and each symbol's frequency | first slot << 11. */
 struct tw_entropy_lookup {
     uint8_t *symbols; /**< [tables * FREQ_SUM], aligned to 4 bytes */
     uint32_t *slots;  /**< [tables * SYMBOLS] */

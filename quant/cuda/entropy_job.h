@@ -37,8 +37,7 @@ typedef struct tw_entropy_cuda_device {
 
 #define TW_ENTROPY_CUDA_ALIGN_BYTES ((size_t)256)
 
-/** Hands out parts of a workspace. To compute how many bytes a call needs, start at address 0: `at` ends as
- *  that number. */
+/** Hands out parts of a workspace. If `at` begins at 0, it ends as the number of bytes needed. */
 typedef struct tw_entropy_arena {
     uintptr_t at;
 } tw_entropy_arena_t;
@@ -63,8 +62,7 @@ void tw_entropy_staging_cleanup(tw_entropy_staging_t *staging);
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/** Returns TW_ERR_INVALID (logged) if the workspace has less than `needed` bytes or a pointer is not
- *  aligned. */
+/** Returns TW_ERR_INVALID (logged) if the workspace is below `needed` bytes or a pointer is not aligned. */
 tw_status_t tw_entropy_call_check(const char *operation, const tw_quant_stream_args_t *args,
                                   const void *message, size_t needed);
 

@@ -11,8 +11,7 @@ __global__ void __launch_bounds__(TW_ENTROPY_CUDA_THREADS) tw_entropy_kernel(con
     KERNEL::run(job);
 }
 
-/** Launches a kernel. With grid 0 it only loads the kernel: loading at the first launch could wait for the
- *  device. */
+/** Launches a kernel. Grid 0 only loads it: loading at the first launch could wait for the device. */
 template <class JOB>
 struct tw_entropy_runner {
     const JOB *job;

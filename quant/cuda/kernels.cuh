@@ -1,7 +1,7 @@
 /** The kernels. Each is a struct with its body, its largest number of threads, and how many thread blocks
  *  must fit on a multiprocessor, which limits registers. A thread keeps its strips of a tile in registers
- *  between reading and writing, so that memory is passed over once. A persistent grid loops over the tiles of
- *  all segments. */
+ *  between reading and writing, so that memory is passed over once. A persistent grid loops over all
+ *  tiles. */
 #pragma once
 
 #include "quant/cuda/source.cuh"
@@ -138,8 +138,8 @@ struct tw_kernel_encode {
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
     {
         /* Maxima of blocks that span several warps. There are three sets: this tile's, the previous tile's,
-         * which slower warps may still read, and a cleared one for the next tile. So one barrier a tile is
-         * enough. */
+         * which slower warps may still read, and a cleared one for the next tile. So a tile needs one
+         * barrier. */
         __shared__ uint32_t shared[3][TW_CUDA_TILE_BLOCKS_MAX];
         uint32_t segment = 0, nonfinite = 0, turn = 0;
         for (uint32_t i = threadIdx.x; i < TW_CUDA_TILE_BLOCKS_MAX; i += args.tiling.threads) {

@@ -17,7 +17,7 @@
  *    layout     -         the offsets of blocks                                       one thread block
  *    assemble   2.4 (+ 2) read, 1.3 (+ 2) written: the message                        parts of a block
  *    finish     -         the header                                                  one thread block
- *  Together 3 n + 10: 16 bytes for bf16. The least possible, reading the tensor and writing the message, is
+ *  Together 3 n + 10: 16 bytes for bf16. The least possible, to read the tensor and write the message:
  *  3.3. */
 #pragma once
 
@@ -90,8 +90,7 @@ TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
 }
 
 /** Code blocks, one warp for each: lane i has elements i, 32 + i and so on, as in the format. A step is 100
- *  PTX instructions with two ballots. Elements are loaded ahead, so a step waits only for the coder's
- *  state. */
+ *  PTX instructions with two ballots. Elements are loaded ahead, so steps wait only for the state. */
 struct tw_lossless_kernel_code {
     /** A block to be coded. */
     struct block_t {
@@ -141,8 +140,7 @@ struct tw_lossless_kernel_code {
         }
     }
 
-    /** List the tails that are not 0, if they are few. Returns `tails` of the block's entry for coded
-     *  heads. */
+    /** List the tails that are not 0, if they are few. Returns the entry's `tails` for coded heads. */
     static TW_DEVICE uint32_t list_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
                                          uint16_t *listed)
     {

@@ -18,8 +18,7 @@ struct tw_lossless_kernel_open {
         }
     }
 
-    /** Check a message's header, in the host decoder's order, and return the status that the host would
-     *  return. */
+    /** Check a message's header in the host decoder's order. Returns the status that the host returns. */
     static TW_DEVICE int32_t judge(const tw_lossless_cuda_job_t &job)
     {
         tw_lossless_cuda_state_t *state = job.state;
@@ -450,8 +449,7 @@ struct tw_lossless_kernel_read {
         source.bad = at != job.state->bytes;
     }
 
-    /** The same for ecdq, one block after the other: a block's length depends on the tables at its
-     *  beginning. */
+    /** The same for ecdq, one block after the other: a block's length depends on its tables. */
     static TW_DEVICE void dithered_blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                           uint32_t n_live, uint32_t n)
     {

@@ -7,8 +7,7 @@
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-/** Splits an element's bits into head and tail (see lossless.h), joins them, and converts them to a
- *  number. */
+/** Splits an element's bits into head and tail (see lossless.h), joins them, converts them to a number. */
 template <int TYPE>
 struct tw_lossless_element {
     static const int bytes = TYPE == TW_TYPE_FP32 ? 4 : 2;
@@ -37,8 +36,7 @@ struct tw_lossless_element {
     }
 };
 
-/** The segment that a thread reads or writes. It stays until tw_lossless_seek gets an element in another
- *  one. */
+/** The segment that a thread reads or writes, until tw_lossless_seek gets an element in another one. */
 struct tw_lossless_cursor {
     uint64_t first, end, at;
 };

@@ -166,7 +166,7 @@ struct tw_lossless_list {
         return tw_lossless_folded(value, centre, shift);
     }
 
-    /** Choose the list's k, and count its bits. The whole thread block must call it; all threads get the same
+    /** Choose the list's k, and count its bits. The whole thread block must call it; all get the same
      *  result. */
     TW_DEVICE tw_lossless_cuda_list_t measure() const
     {

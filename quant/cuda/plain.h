@@ -1,5 +1,4 @@
-/** Strips of unencoded elements: converts them to fp32 and back, with the same bits as float.h. C++17 and
- *  CUDA. */
+/** Strips of unencoded elements: conversions to fp32 and back, with float.h's bits. C++17 and CUDA. */
 #pragma once
 
 #include "quant/cuda/strip.h"

@@ -2,8 +2,7 @@
  *  run(job, grid)`. One RUNNER launches on a GPU, the tests' one emulates a GPU.
  *
  *  Types and kinds of codes are template parameters. Rotation, rounding, type of scale and block size are
- *  not: each would double the number of kernels, while a branch that all threads take alike is cheap compared
- *  to memory. */
+ *  not: each would double the number of kernels, but a branch that all threads take is cheap. */
 #pragma once
 
 #include "quant/cuda/kernels.cuh"
@@ -52,8 +51,7 @@ tw_status_t tw_kernel_select(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** The kernels of reduce_encode, by the kinds of inputs and output. They have no type: all data is
- *  encoded. */
+/** The kernels of reduce_encode, by the kinds of inputs and output. All its data is encoded: no type. */
 template <int IN_KIND, int KIND>
 using tw_kernel_reduce_encode = tw_kernel_encode<tw_kernel_source_sum<IN_KIND>, KIND>;
 

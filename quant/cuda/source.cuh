@@ -85,8 +85,7 @@ TW_DEVICE void tw_kernel_load_encoded_any(const tw_kernel_view &view, const tw_k
     }
 }
 
-/** Compute sum += input 0, then input 1, ... The common case, bf16 scales of ordinary size, has no
- *  branches. */
+/** Compute sum += input 0, then input 1, ... There are no branches if scales are bf16 and ordinary. */
 template <int KIND, int ROWS, int N>
 TW_DEVICE void tw_kernel_add(const tw_kernel_view &view, const tw_kernel_encoded<KIND, ROWS> (&inputs)[N],
                              tw_kernel_values (&sum)[ROWS])

@@ -78,8 +78,7 @@ TW_HD static inline uint32_t tw_strip_amax_bits(const float (&x)[TW_STRIP_ELEMS]
 
 /* ---- scale --------------------------------------------------------------------------------------------- */
 
-/** a / reach, correctly rounded if the result is at least 2^-125, because the first guess's residual is then
- *  exact. */
+/** a / reach, correctly rounded from 2^-125 on, because there the residual of the first guess is exact. */
 TW_HD static inline float tw_strip_divide(float a, float reach, float reach_inv)
 {
     float q = tw_float_mul(a, reach_inv);
@@ -225,8 +224,7 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
     }
 }
 
-/** Decode values; the rotation is not undone. `overflow` must be true if tw_block_may_overflow is, for
- *  fp32. */
+/** Decode values, without undoing the rotation. `overflow`: true if tw_block_may_overflow is, for fp32. */
 template <int KIND>
 TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool overflow, float (&x)[TW_STRIP_ELEMS])
@@ -250,8 +248,7 @@ TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CO
 }
 
 /** Compute sum += decoded, for a scale that tw_strip_scale_is_small accepts. `exact`: the scale is bf16 (8
- *  bits of mantissa), so its product with a code of at most 8 bits is exact, and one fused operation does
- *  both. */
+ *  bits of mantissa), so its product with a code is exact, and one fused operation does both. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool exact, float (&sum)[TW_STRIP_ELEMS])

@@ -71,8 +71,7 @@ TW_HD static inline tw_cuda_place_t tw_cuda_place_of(const tw_cuda_codec_t *code
     return place;
 }
 
-/** Where a tile begins in an encoded segment: the offset of a frame, and the strips from the frame's
- *  beginning. */
+/** Where a tile begins in an encoded segment: a frame's offset, and strips from the frame's beginning. */
 typedef struct tw_cuda_origin {
     uint64_t frame_offset; /**< in bytes */
     uint32_t strip;
@@ -172,8 +171,7 @@ TW_HD static inline tw_cuda_tile_t tw_cuda_tile_at(const tw_cuda_tiling_t *tilin
     tile.first_elem = index * tiling->tile_elems;
     uint64_t left = n_elems - tile.first_elem;
     tile.elems = left < tiling->tile_elems ? (uint32_t)left : tiling->tile_elems;
-    /* Frames begin at multiples of pad_mask + 1 elements. With 2 bits, blocks and tiles may begin between
-     * these. */
+    /* Frames begin at multiples of pad_mask + 1 elements; with 2 bits, blocks and tiles may not. */
     uint32_t phase = (uint32_t)tile.first_elem & codec->pad_mask;
     uint32_t end = (phase + tile.elems + codec->pad_mask) & ~codec->pad_mask;
     tile.padded_elems = left > tiling->tile_elems ? tile.elems : end - phase;

@@ -256,8 +256,7 @@ TW_DEVICE void tw_kernel_store_scale(uint8_t *to, uint32_t scale_type, bool alig
 
 /* ---- rotation ------------------------------------------------------------------------------------------ */
 
-/** Rotate a row's strip in place. Two neighbouring lanes hold a group of 32; an incomplete group is not
- *  rotated. */
+/** Rotate a row's strip in place. Two neighbouring lanes hold a group; incomplete groups stay as they are. */
 TW_DEVICE void tw_kernel_rotate(const tw_kernel_view &view, int row, tw_kernel_values &x)
 {
     float y[TW_STRIP_ELEMS], sign = view.lane & 1 ? -1.0f : 1.0f;

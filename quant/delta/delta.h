@@ -155,8 +155,7 @@ extern const tw_delta_backend_t tw_delta_avx2, tw_delta_avx512;
 extern const tw_delta_backend_t tw_delta_neon;
 #endif
 
-/** Check the segments of a call, sum up their elements, and set *second if they have states. TW_ERR_INVALID
- *  (logged). */
+/** Check a call's segments, sum up their elements, and set *second if they have states. TW_ERR_INVALID. */
 tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segment_t *segments,
                                 size_t n_segments, int encoding, size_t *n_elems, int *second);
 

@@ -52,8 +52,7 @@ static void delta_put(target_t *target, const void *data, size_t bytes)
     target->at += bytes;
 }
 
-/** Encode a block and append it to the message. Returns 0 if it does not fit; states are updated all the
- *  same. */
+/** Encode a block and append it. Returns 0 if it does not fit. States are updated in both cases. */
 static int append_block(tw_quant_delta_t *delta, const tw_delta_run_t *run, tw_entropy_entry_t *entry,
                         target_t *target)
 {

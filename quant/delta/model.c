@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/** Choose the window of exponents that covers the most elements of the sample; of equal ones the highest. */
+/** Choose the window of exponents that covers most elements of the sample; of equal ones the highest. */
 static uint8_t choose_base(const tw_delta_sample_t *sample)
 {
     size_t counts[256] = {0}, inside = 0, most = 0, base = 0;
@@ -48,8 +48,7 @@ static void find_contexts(tw_delta_sample_t *sample, const tw_delta_stats_t *sta
     }
 }
 
-/** Choose a table for each context. A context without elements in the sample gets the next lower
- *  exponent's. */
+/** Choose a table for each context. A context that the sample lacks gets the next lower exponent's. */
 static void choose_tables(const tw_delta_sample_t *sample, tw_delta_stats_t *stats)
 {
     uint32_t sums[TW_DELTA_CONTEXTS] = {0}, counts[TW_DELTA_CONTEXTS] = {0};

@@ -161,8 +161,7 @@ size_t tw_quant_delta8_bound_bytes(size_t n_elems)
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/** Encode a chunk into the codec's memory: its changes, or if `classes` is not NULL the new elements,
- *  RANKED. */
+/** Encode a chunk into the codec's memory: its changes, or with `classes` the new elements, RANKED. */
 static tw_status_t encode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *classes, size_t *bytes)
 {
     struct tw_delta_narrow *narrow = delta->narrow;
@@ -250,8 +249,7 @@ static tw_status_t narrow_read_header(const uint8_t *src, size_t bytes, size_t n
     return TW_OK;
 }
 
-/** Decode a chunk into narrow->new_codes; narrow->old_codes are set. *used: bytes of the chunk, of the `left`
- *  ones. */
+/** Decode a chunk into narrow->new_codes; narrow->old_codes are set. *used: the chunk's bytes. */
 static tw_status_t narrow_decode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *at, size_t left,
                                        size_t *used)
 {

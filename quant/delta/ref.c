@@ -13,8 +13,7 @@ static int ref_usable(void)
 /* Elements of a batch. */
 #define BATCH ((size_t)256)
 
-/* tw_delta_state_size and tw_delta_state, with operations that compilers can vectorise: a state is the upper
- * bits of a float. */
+/* tw_delta_state_size and tw_delta_state as compilers can vectorise them: a state is a float's upper bits. */
 #define STATE_BITS 20
 #define STATE_BIAS ((127 + 3) << 3)
 
@@ -37,8 +36,8 @@ INLINE uint8_t ref_state_of(int16_t change)
 
 /* A batch: some elements of a block. All work that does not depend on the coder's state is in separate loops,
  * which compilers vectorise; only the coder's steps are one by one. Functions are inlined and the batch's
- * address does not escape. So compilers know that writing the caller's states, which are bytes, cannot change
- * the batch. */
+ * address does not escape, so compilers know that writing the caller's states, which are bytes, does not
+ * change it. */
 typedef struct {
     uint16_t *new_values;
     uint8_t *states;

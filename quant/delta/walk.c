@@ -46,8 +46,7 @@ tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encodi
     return run;
 }
 
-/** Copy a block that spans segments into the codec's memory: old values, states, and if new_too new
- *  values. */
+/** Copy a block that spans segments to the codec: old values, states, and if new_too new values. */
 static void walk_gather(tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too)
 {
     for (size_t done = 0; done < n;) {

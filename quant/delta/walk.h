@@ -35,8 +35,7 @@ tw_delta_run_t tw_delta_next_block(tw_quant_delta_t *delta, tw_delta_cursor_t *c
 /** Copy a gathered block's states, and if new_too its new values, back to the segments. `cursor` is at the
  *  block's beginning. */
 void tw_delta_scatter(const tw_quant_delta_t *delta, tw_delta_cursor_t cursor, size_t n, int new_too);
-/** The part of a checksum that n values add. `first` is the index of the first one; values may have any
- *  alignment. */
+/** The part of a checksum that n values, at any alignment, add. The first one has index `first`. */
 uint32_t tw_delta_check_values(const void *values, size_t first, size_t n);
 
 static inline size_t tw_delta_block_count(size_t n_elems)

@@ -89,8 +89,7 @@ static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
     }
 }
 
-/** Count the symbols of a block. Eight counters are used in turn, so that no count waits for the previous
- *  one. */
+/** Count the symbols of a block. Eight counters are used in turn, so that counts do not wait. */
 static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_ECDQ_SYMBOLS])
 {
     uint32_t apart[8][TW_ECDQ_SYMBOLS] = {{0}};
@@ -201,8 +200,7 @@ static int ecdq_append_block(encoding_t *encoding, tw_lossless_walk_t *walk, siz
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/** Write the head after the header, and leave room for n_blocks entries. Returns the entries, or NULL if they
- *  do not fit. */
+/** Write the head, and leave room for n_blocks entries. Returns the entries, or NULL if they do not fit. */
 static uint8_t *append_head(encoding_t *encoding, size_t n_blocks)
 {
     tw_quant_lossless_t *scales = encoding->ecdq->scales;

@@ -90,8 +90,7 @@ static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk
     return classes;
 }
 
-/** Read the table of a class at *at, and make the decoder's table of it. Returns 0 for a table that no
- *  encoder writes. */
+/** Read a class's table at *at and make the decoder's of it. Returns 0 for one that no encoder writes. */
 static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, const uint8_t *end)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS] = {0};

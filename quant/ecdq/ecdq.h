@@ -66,8 +66,7 @@ typedef struct tw_ecdq_head {
 
 struct tw_ecdq;
 
-/** A backend: loops over a block's elements, and the coder. In `quantize` and `encode` a symbol is class << 5
- *  | symbol. */
+/** A backend: loops over a block's elements, and the coder. Encoders' symbols are class << 5 | symbol. */
 typedef struct tw_ecdq_backend {
     tw_backend_t is;
     /** Make the dither of n_groups groups, from `group` on. */

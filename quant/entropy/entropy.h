@@ -45,8 +45,7 @@ typedef struct tw_entropy_writer {
     uint32_t check;            /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_writer_t;
 
-/** The state of a block's decoder, which goes backward. SIMD code may read, but not use, 32 bytes after
- *  `words`. */
+/** The state of a block's decoder, which goes backward. SIMD code may read 32 unused bytes after `words`. */
 typedef struct tw_entropy_reader {
     uint32_t lanes[TW_ENTROPY_LANES];
     const uint8_t *words_begin, *words;     /**< bytes: a message may have an odd address */
@@ -83,8 +82,7 @@ TW_HD static inline void tw_entropy_freq_choose(const uint64_t *weights, uint32_
         left -= freq[s];
         largest = freq[s] > freq[largest] ? s : largest;
     }
-    /* `left` is 32 at most, since each share is off by 1 at most. The largest has at least 1/32 of the
-     * sum. */
+    /* Each share is off by 1 at most, so |left| is 32 at most. The largest has 1/32 of the sum or more. */
     freq[largest] = (uint16_t)(freq[largest] + left);
 }
 
@@ -137,8 +135,7 @@ TW_HD static inline uint32_t tw_entropy_put(uint32_t lane, uint64_t entry)
     return ((quotient + more) << TW_ENTROPY_FREQ_BITS) + first_slot + rest - more * freq;
 }
 
-/** Put raw bits (at most 6) and a symbol into a lane. If the lane would exceed 32 bits, it first gives a word
- *  to *words. */
+/** Put raw bits (at most 6) and a symbol into a lane. A lane that would exceed 32 bits first gives a word. */
 static inline uint32_t tw_entropy_push(uint32_t lane, uint64_t entry, uint32_t raw_bits, uint32_t raw,
                                        uint16_t **words)
 {

@@ -47,7 +47,7 @@ INLINE vec_t put_symbol(vec_t lanes, vec_t freq, vec_t first_slot, vec_t recipro
     return vec_select(mask_ge(rest, freq), vec_add(x, fix), x);
 }
 
-/** Push a vector of symbols into lanes: their entries of the encoder's table, and the entries' upper
+/** Push symbols into lanes, by their entries of the encoder's table. reciprocal: the entries' upper
  *  halves. */
 INLINE vec_t push_symbol(vec_t lanes, vec_t entry, vec_t reciprocal, uint16_t **words)
 {

@@ -24,8 +24,7 @@ static inline __m128 vec_load2(const uint64_t *table, size_t a, size_t b)
     return _mm_castpd_ps(_mm_loadh_pd(low, (const double *)(table + b)));
 }
 
-/** Load four elements of 64 bits: index[0] and [1] in the vector's lower half, [4] and [5] in its upper
- *  half. */
+/** Load four elements of 64 bits: index[0] and [1] in the lower half, [4] and [5] in the upper. */
 static inline __m256 vec_load2_2(const uint64_t *table, const uint32_t *index)
 {
     return _mm256_set_m128(vec_load2(table, index[4], index[5]), vec_load2(table, index[0], index[1]));

@@ -1,6 +1,5 @@
 /** The SIMD part of conversions. Private to the folder.
- *  Each function converts the first elements of the array and returns their number; the caller converts the
- *  rest. */
+ *  Each function converts the first elements and returns their number; the caller converts the rest. */
 #pragma once
 
 #include "core/core.h"

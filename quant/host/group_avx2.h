@@ -199,8 +199,7 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 #define RANDOM_QUADS 8 /* quads that a call of random_quads makes */
 
-/* Four Philox counters; c[i] has their words i, in the low halves of 64-bit lanes. High halves hold
- * anything. */
+/* Four Philox counters; c[i] has their words i in the low halves of 64-bit lanes. High halves are unused. */
 typedef struct {
     __m256i c[4];
 } counters_t;

@@ -225,8 +225,7 @@ INLINE group_t group_dequantize(tw_quant_kind_t kind, const uint8_t *codes, deco
 
 #define XOR3 0x96 /* truth table of a ^ b ^ c */
 
-/* Eight Philox counters; c[i] has their words i, in the low halves of 64-bit lanes. High halves hold
- * anything. */
+/* Eight Philox counters; c[i] has their words i in the low halves of 64-bit lanes. High halves are unused. */
 typedef struct {
     __m512i c[4];
 } counters_t;

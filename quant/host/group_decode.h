@@ -3,8 +3,7 @@
 
 #include "quant/host/group.h"
 
-/** Store a group in dst; or if apply is 1, add it to dst's elements, round and store. fp32 needs no
- *  saturation. */
+/** Store a group in dst, or if apply is 1 add it to dst's elements. fp32 needs no saturation. */
 INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g)
 {
     if (!apply) {
@@ -19,8 +18,7 @@ INLINE void sink_group(tw_type_t type, int apply, void *dst, size_t i, group_t g
     }
 }
 
-/** Decode elements i to n - 1 of a block one by one; i is a multiple of 32. Element i goes to dst[first +
- *  i]. */
+/** Decode elements i (a multiple of 32) to n - 1 of a block one by one, to dst[first + i] and following. */
 static void decode_scalar(const tw_quant_codec_t *codec, tw_type_t type, int apply, const uint8_t *codes,
                           float scale, void *dst, size_t first, size_t i, size_t n)
 {

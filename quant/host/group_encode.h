@@ -24,8 +24,8 @@ typedef struct {
     uint32_t step, tensor;
 } encoder_t;
 
-/** A batch of up to 8 blocks from block b on. Block j's values are src[first + j * block] and following, or
- *  in the scratch. */
+/** A batch of up to 8 blocks from block b on. Block j's values begin at src[first + j * block], or in the
+ *  scratch. */
 typedef struct {
     size_t b, n_blocks, first, n_elems;
     uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits of the blocks' largest magnitudes; 0 past n_blocks */
@@ -222,8 +222,7 @@ INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t 
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/** Returns the bits of the largest magnitude of n elements. Copies them to y, unless they can be read from
- *  batch->src. */
+/** The bits of the largest magnitude of n elements, which it copies to y unless batch->src has them. */
 INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
                            size_t first, size_t n, float *y)
 {

@@ -89,8 +89,7 @@ INLINE group_t group_butterfly(group_t g, int stride)
     return h;
 }
 
-/** tw_block_hadamard32. Products with 1 and -1 are exact, so fused operations round only the sum or
- *  difference. */
+/** tw_block_hadamard32. Products with 1 and -1 are exact, so fused operations round only the sum. */
 INLINE group_t group_rotate(group_t g)
 {
     const simd_t signs1 = {1, -1, 1, -1}, signs2 = {1, 1, -1, -1};
@@ -104,8 +103,7 @@ INLINE group_t group_rotate(group_t g)
 }
 
 /** Make the scales (as bits) and inverses of 8 blocks from the bits of their largest magnitudes, like
- *  tw_block_scale and tw_block_inverse. If a magnitude is above `limit`, the scale is NaN and the inverse
- *  0. */
+ *  tw_block_scale and tw_block_inverse. Above `limit` the scale is NaN, the inverse 0. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {

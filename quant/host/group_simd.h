@@ -1,4 +1,4 @@
-/** Code that groups of 32 floats in AVX2 and NEON registers share. Include simd_<isa>.h first. Private to the
+/** Code for groups of 32 floats in AVX2 or NEON registers. Include simd_<isa>.h first. Private to the
  *  folder. */
 #pragma once
 

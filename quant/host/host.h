@@ -7,8 +7,7 @@
 
 #include "quant/backend.h"
 
-/** Functions for one segment, which may be empty. Those that encode return the number of non-finite
- *  blocks. */
+/** Functions for one segment, which may be empty. Encoding returns the number of non-finite blocks. */
 typedef struct tw_quant_host {
     uint64_t (*encode)(const tw_quant_codec_t *, const tw_quant_args_t *, const tw_quant_segment_t *,
                        int delta);

@@ -1,4 +1,4 @@
-/** Loads and stores a group, 32 floats in two AVX-512 registers, from and to memory of any type. Private to
+/** Loads and stores a group, 32 floats in two AVX-512 registers, from and to any type. Private to
  *  group_avx512.h. */
 #pragma once
 

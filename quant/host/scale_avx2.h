@@ -6,8 +6,7 @@
 #include <immintrin.h>
 
 /** Make the scales (as bits) and inverses of 8 blocks from the bits of their largest magnitudes, like
- *  tw_block_scale and tw_block_inverse. If a magnitude is above `limit`, the scale is NaN and the inverse
- *  0. */
+ *  tw_block_scale and tw_block_inverse. Above `limit` the scale is NaN, the inverse 0. */
 static inline void scales8(const uint32_t amax[8], uint32_t limit, int reach, tw_quant_scale_t type,
                            uint32_t scale[8], float inverse[8])
 {

@@ -5,8 +5,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/** Call FUNCTION(type, ...) with type as a constant. FUNCTION is always inlined, so it is compiled once for
- *  each type. */
+/** Call FUNCTION(type, ...) with type as a constant. FUNCTION is inlined, so it is compiled once for each. */
 #define FOR_TYPE(type, FUNCTION, ...)                               \
     ((type) == TW_TYPE_FP32   ? FUNCTION(TW_TYPE_FP32, __VA_ARGS__) \
      : (type) == TW_TYPE_BF16 ? FUNCTION(TW_TYPE_BF16, __VA_ARGS__) \

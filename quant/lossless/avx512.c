@@ -5,8 +5,7 @@
 
 #define CLASS_ENTRIES (TW_LOSSLESS_PHASES * TW_ENTROPY_SYMBOLS)
 
-/* The encoder's entries of each class, split into four 16-bit parts, for look-ups by permutation of
- * registers. */
+/* The encoder's entries of each class, in four 16-bit parts, for look-ups by permutations of registers. */
 typedef struct {
     const uint64_t *all;
     uint16_t quarters[TW_LOSSLESS_CLASSES][4][CLASS_ENTRIES];
@@ -51,7 +50,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
         }
         return;
     }
-    /* for each quarter of the two result vectors, the part of `places` that unpack puts there */
+    /* so that the unpacks below give elements in order */
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     places = _mm512_permutexvar_epi64(order, places);
     __mmask32 high = _mm512_test_epi16_mask(places, vec16_set(64));

@@ -266,8 +266,7 @@ static int append_blocks(tw_quant_lossless_t *codec, tw_type_t type,
     return 1;
 }
 
-/** Append a coded message. *head_bytes: the bytes under the header's checksum. *coded is 0 if it does not
- *  fit. */
+/** Append a coded message. *head_bytes: bytes under the header's checksum. *coded is 0 if it does not fit. */
 static tw_status_t append_coded(tw_quant_lossless_t *codec, tw_type_t type,
                                 const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                 target_t *target, uint32_t *head_bytes, int *coded)
@@ -293,8 +292,7 @@ uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at
     return at;
 }
 
-/** Write the header, last, because its checksum is of bytes that must be in place. Returns the message's
- *  bytes. */
+/** Write the header, last, as it has a checksum of the bytes after it. Returns the message's bytes. */
 static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
                          size_t checked_bytes, size_t bytes, uint8_t *dst)
 {

@@ -80,8 +80,7 @@ static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, 
     }
 }
 
-/** Read the list of tails that are not 0; set all others to 0. Returns 0 for a list that no encoder
- *  writes. */
+/** Read the list of tails that are not 0; the others are 0. Returns 0 for a list that no encoder writes. */
 static int take_listed(const uint8_t *at, size_t n_listed, size_t n, uint16_t *tails)
 {
     uint16_t listed[2];

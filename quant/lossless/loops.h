@@ -1,5 +1,4 @@
-/** Loops over heads, which compilers vectorise. Each backend includes them and compiles them for its
- *  instructions. */
+/** Loops over heads, which compilers vectorise. Each backend compiles them for its instructions. */
 #pragma once
 
 #include "quant/lossless/model.h"

@@ -221,8 +221,7 @@ typedef struct tw_lossless_backend {
     tw_backend_t is;
     /** Add the magnitudes of n <= 65536 heads to *sum and count those that are not 0 in *live. */
     void (*sum)(const uint16_t *heads, size_t n, uint64_t *sum, uint64_t *live);
-    /** For each column i whose head's magnitude is not 0: add magnitude - scale to sums[i] and 1 to
-     *  live[i]. */
+    /** For each column i: if the magnitude is not 0, add magnitude - scale to sums[i] and 1 to live[i]. */
     void (*sum_columns)(const uint16_t *heads, size_t n, int32_t scale, int32_t *sums, uint32_t *live);
     /** For n <= 65536 heads, if the magnitude is not 0: add |magnitude - scale - columns[i]| to *sum and 1 to
      *  *live. columns may be NULL (all 0), also below. */
@@ -231,8 +230,8 @@ typedef struct tw_lossless_backend {
     /** Set bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for heads that are
      *  coded as 0. */
     void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
-    /** Fold a list's values to the x that are sent (tw_lossless_folded); returns the sum of all x. folded may
-     *  be values. */
+    /** Fold a list's values to the x that are sent (tw_lossless_folded); returns their sum. folded may be
+     *  values. */
     uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
     /** Count the bits of folded values in a list with this k. */
     uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);
@@ -329,8 +328,7 @@ size_t tw_lossless_walk_skip(tw_lossless_walk_t *walk, size_t most);
 #define TW_LOSSLESS_PIECE_UNKNOWN 0x80 /**< flag of a piece without rows; not sent */
 tw_status_t tw_lossless_make_pieces(tw_lossless_shape_t *shape, const tw_quant_lossless_segment_t *segments,
                                     size_t n_segments);
-/** Fill codec->shape from segments: pieces, scales of rows and columns, classes. TW_ERR_NO_MEMORY
- *  (logged). */
+/** Fill codec->shape from segments: pieces, scales, classes. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_lossless_find_scales(tw_quant_lossless_t *codec, tw_type_t type,
                                     const tw_quant_lossless_segment_t *segments, size_t n_segments);
 /** tw_lossless_find_scales; then choose the window, the tables, and how tails are sent. */

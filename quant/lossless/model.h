@@ -74,8 +74,7 @@ TW_HD static inline uint64_t tw_lossless_cost(uint64_t n, uint64_t deviations)
     return n * tw_lossless_log2(deviations + 1) >> 8;
 }
 
-/** The class of a row. `edges` are the mean deviations, in 1/16 of a quarter octave, at which classes 1 to 7
- *  begin. */
+/** The class of a row. `edges`: mean deviations, in 1/16 of a quarter octave, where classes 1 to 7 begin. */
 TW_HD static inline uint32_t tw_lossless_class_of(uint64_t deviation, uint64_t live)
 {
     const uint32_t edges[TW_LOSSLESS_CLASSES - 1] = {16, 29, 45, 57, 66, 74, 91};

@@ -219,8 +219,8 @@ static void choose_scales(making_t *making, int with_columns)
     }
 }
 
-/** Choose each row's class, or the piece's class for all rows if that takes fewer bits. Returns the walk
- *  after the piece. */
+/** Choose each row's class, or one for all rows if that takes fewer bits. Returns the walk after the
+ *  piece. */
 static tw_lossless_walk_t choose_classes(making_t *making)
 {
     tw_quant_lossless_t *codec = making->codec;

@@ -1,5 +1,4 @@
-/** Computes elements' symbols, a vector of 16-bit elements at a time. Include one of entropy/vec_*.h
- *  first. */
+/** Computes symbols, a vector of 16-bit elements at a time. Include one of entropy/vec_*.h first. */
 #pragma once
 
 #include "quant/entropy/lanes.h"

@@ -33,8 +33,7 @@ TW_HD static inline uint32_t tw_lossless_code_log(uint8_t code)
 /** The table of a class whose own table is not sent. */
 TW_HD static inline void tw_lossless_table_common(uint32_t row_class, int window, tw_lossless_table_t *table)
 {
-    /* Densities of magnitude - expectation, from COMMON_FIRST on: means over gradients and weights of
-     * GPTs. */
+    /* Densities of magnitude - expectation from COMMON_FIRST on: means over GPTs' gradients and weights. */
     static const uint8_t common[TW_LOSSLESS_CLASSES][TW_LOSSLESS_COMMON_BINS] = {
         {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   0,   0,   0,   0,   0,   0,
          0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  3,  4,  3,   4,   5,   7,   8,   13,  16,

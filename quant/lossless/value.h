@@ -9,8 +9,7 @@ TW_HD static inline uint32_t tw_lossless_magnitude(uint16_t head)
     return (head & 0x7fffu) >> 5;
 }
 
-/** The part of a head that is coded, 9 bits: the exponent and the mantissa's first bit. The rest is sent as
- *  it is. */
+/** The part of a head that is coded, 9 bits: the exponent and the mantissa's first bit. */
 TW_HD static inline uint32_t tw_lossless_coded(uint16_t head)
 {
     return head >> 6 & 0x1ffu;

@@ -1,5 +1,4 @@
-/* Walks over elements, which gives runs of rows and their addresses in segments. Also the memory of
- * shapes. */
+/* Walks over elements: gives runs of rows and their addresses in segments. Also memory of shapes. */
 #include "quant/lossless/value.h"
 
 /* ---- shapes -------------------------------------------------------------------------------------------- */
