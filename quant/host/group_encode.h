@@ -29,8 +29,8 @@ typedef struct {
 typedef struct {
     size_t b, n_blocks, first, n_elems;
     uint32_t amax[TW_QUANT_FRAME_BLOCKS]; /**< bits of the blocks' largest magnitudes; 0 past n_blocks */
-    const void
-        *src; /**< NULL: values are in the scratch; else only those of a block that ends within a group */
+    /** NULL: all values are in the scratch; else only those of a block that ends within a group */
+    const void *src;
     tw_type_t type; /**< type of src */
 } batch_t;
 
