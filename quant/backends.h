@@ -20,8 +20,8 @@ typedef struct tw_backends {
     size_t n;
 } tw_backends_t;
 
-/** Find the first backend that this machine can run, for memory `mem` and with this `name` (NULL or "auto":
- *  any name). Returns NULL if there is none, and logs the names of those that exist. */
+/** Find the first backend that the machine can run, for memory `mem` and with this `name` (NULL or "auto":
+ *  any name). Returns NULL if there is none, and logs the names of those that it can run. */
 const tw_backend_t *tw_backends_find(const tw_backends_t *backends, tw_mem_t mem, const char *name);
 /** List names of the backends that this machine can run for `mem`. Returns their number (`max` at most). */
 size_t tw_backends_names(const tw_backends_t *backends, tw_mem_t mem, const char **names, size_t max);

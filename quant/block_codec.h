@@ -127,8 +127,9 @@ typedef struct tw_quant_args {
 } tw_quant_args_t;
 
 /** One segment of a call. Pointers to unencoded elements must be aligned to an element; pointers to encoded
- *  bytes need no alignment. 16 bytes are faster. src and dst must not overlap. All memory is the caller's,
- *  borrowed for the call (on CUDA, until the stream has passed it). A segment of 0 elements is allowed. */
+ *  bytes need no alignment. Aligned to 16 bytes both are faster. src and dst must not overlap. All memory is
+ *  the caller's, borrowed for the call (on CUDA, until the stream has passed it). A segment of 0 elements is
+ *  allowed. */
 typedef struct tw_quant_segment {
     const void *src;
     const void *base; /**< encode_delta only */
@@ -208,7 +209,7 @@ typedef struct tw_quant_adamw_segment {
 } tw_quant_adamw_segment_t;
 
 /** g = grad * grad_scale; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); master =
- *  master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) + eps)):
+ *  master * (1 - lr * weight_decay) - lr / (1 - beta1^step) * (m / (sqrt(v) / sqrt(1 - beta2^step) + eps)).
  *  Each operation is in fp32. Factors made of lr, betas and step, such as 1 / sqrt(1 - beta2^step), are
  *  computed in fp64 and rounded once. dst: encoded (master - replica). Every backend gives the same bits. A
  *  NaN gradient makes m, v and master NaN (0x7fc00000), so check gradients first. */

@@ -68,7 +68,7 @@ typedef enum tw_quant_loses {
 
 /** Options that a codec's text may have, and what its caller must give: bits of a mask. */
 #define TW_QUANT_HAS_BLOCK 1u      /**< block=N, scale=bf16 or fp32 */
-#define TW_QUANT_HAS_HADAMARD 2u   /**< hadamard */
+#define TW_QUANT_HAS_HADAMARD 2u   /**< the option hadamard */
 #define TW_QUANT_HAS_STOCHASTIC 4u /**< options nearest and stochastic; stochastic needs a seed */
 #define TW_QUANT_HAS_STEP 8u       /**< step=X, 0.25 to 4; the codec needs a seed */
 #define TW_QUANT_NEEDS_OLD 16u     /**< both ends need the old values, and a byte of state for each element */

@@ -29,7 +29,7 @@ typedef struct tw_quant_lossless tw_quant_lossless_t;
  *  is the caller's. The receiver may cut the same elements into other segments, without knowing rows. */
 typedef struct tw_quant_lossless_segment {
     const void *src; /**< encode: type[n] */
-    void *dst;       /**< decode: type[n]; decode_fp32: fp32[n] */
+    void *dst;       /**< decode: type[n]; with a sink of fp32 (message_codec.h): fp32[n] */
     size_t n_elems;  /**< 0 is allowed */
     /** encode: elements in a row, the tensor's last dimension; 0 if unknown, or if it has one dimension */
     size_t row_elems;
@@ -49,7 +49,7 @@ size_t tw_quant_lossless_backends(const char **names, size_t max);
 size_t tw_quant_lossless_bound_bytes(tw_type_t type, size_t n_elems);
 
 /** About how many bits an element of gradients takes in training; weights take 0.2 more. For fp32 it assumes
- *  that mantissas are noise to the last bit, as nobody knows before encoding. */
+ *  that mantissas are noise to the last bit; only encoding shows if they are. */
 static inline double tw_quant_lossless_usual_bits(tw_type_t type)
 {
     return tw_quant_row_get(TW_QUANT_LOSSLESS)->usual_bits[type];
@@ -63,9 +63,10 @@ tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,
                                      const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                      void *dst, size_t dst_bytes, size_t *bytes);
 
-/** Read the length of the message at src into *bytes. Its first src_bytes bytes have arrived; the header's
- *  are enough. Errors, logged: TW_ERR_TRUNCATED if src_bytes is less than that, TW_ERR_FORMAT if this is not
- *  a message. The length is the peer's and not checked: it may be anything up to 2^32 - 1. */
+/** Read the length of the message at src into *bytes. src_bytes bytes of the message are at src;
+ *  TW_QUANT_LOSSLESS_HEADER_BYTES are enough. Errors, logged: TW_ERR_TRUNCATED if there are fewer,
+ *  TW_ERR_FORMAT if this is not a message. The length is the peer's and not checked: it may be anything up to
+ *  2^32 - 1. */
 tw_status_t tw_quant_lossless_message_bytes(const void *src, size_t src_bytes, size_t *bytes);
 
 /** Decode a message of exactly src_bytes bytes. The message need not be trusted: nothing outside it is read.

@@ -16,7 +16,7 @@ typedef struct tw_quant_messages tw_quant_messages_t;
 /** A piece of a message, for all codecs of messages. */
 typedef tw_quant_lossless_segment_t tw_quant_message_segment_t;
 
-/** What is done with decoded values. */
+/** Where decoded values go, and in which type. */
 typedef enum tw_quant_sink {
     TW_QUANT_SINK_STORE,      /**< dst is type[n] */
     TW_QUANT_SINK_STORE_FP32, /**< dst is fp32[n] */

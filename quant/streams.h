@@ -66,7 +66,7 @@ tw_status_t tw_quant_messages_stream_encode(tw_quant_messages_stream_t *codec,
 
 /** A message to read; nothing outside its bytes is read. */
 typedef struct tw_quant_message {
-    const void *src; /**< aligned to 16 bytes, any bytes */
+    const void *src; /**< aligned to 16 bytes; untrusted */
     /** the message's length; with at_most 1, the number of bytes that may be read, for example the bound */
     size_t src_bytes;
     int at_most; /**< 1: the message's length is unknown here; its header has it */
@@ -88,8 +88,8 @@ tw_status_t tw_quant_messages_stream_decode(tw_quant_messages_stream_t *codec,
 /** A codec on one device, with the rules of tw_quant_messages_stream_t. */
 typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;
 
-/** Make a codec. mem: the memory of values, states, messages, workspaces and outcomes. TW_ERR_UNSUPPORTED:
- *  CUDA memory without CUDA or without a GPU; TW_ERR_NO_MEMORY, TW_ERR_CUDA; logged. */
+/** Make a codec. mem: the memory of values, states, messages, workspaces and outcomes. Errors, logged:
+ *  TW_ERR_UNSUPPORTED for CUDA memory without CUDA or a GPU, TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out);
 void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec);
 

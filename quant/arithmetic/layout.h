@@ -34,8 +34,8 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------
- * Bit i * bits of a block's codes, lowest first, begins code i; `bits` divides 8, so no code straddles
- * bytes. */
+ * Code i of a block is `bits` bits, from bit i * bits on, the lowest bit of a byte first. bits divides 8, so
+ * each code is in one byte. */
 
 /** Bits of a code. It is a constant expression if kind is one. */
 #define TW_CODE_BITS(kind) ((kind) == TW_QUANT_INT4 ? 4 : (kind) == TW_QUANT_INT2 ? 2 : 8)

@@ -1,4 +1,4 @@
-/** The lossless delta's kernels use these to load, store and find elements, and to get their contexts. */
+/** Loads and stores elements for the lossless delta's kernels, and predicts their changes. */
 #pragma once
 
 #include "quant/cuda/delta_job.h"

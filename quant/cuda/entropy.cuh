@@ -230,7 +230,7 @@ TW_DEVICE void tw_entropy_lookup_copy(const tw_entropy_lookup &to, const tw_entr
     }
 }
 
-/** A lane of a decoder, and its warp's unread bytes. */
+/** A decoder's state in a lane (x), and its warp's unread words and escapes, which are read from the end. */
 struct tw_entropy_decoder {
     tw_entropy_lookup lookup;
     const uint8_t *words, *escapes;

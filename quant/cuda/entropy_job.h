@@ -16,7 +16,7 @@ TW_C_BEGIN
 
 typedef unsigned long long tw_entropy_sum_t; /**< the type that atomicAdd takes */
 
-/** A block of a message. sizes and check are those of its entry; offset is from the message's beginning. */
+/** A block of a message. sizes and check are those of its entry. */
 typedef struct tw_entropy_cuda_block {
     uint32_t sizes, check, offset, bytes; /**< offset: from the beginning of the message */
 } tw_entropy_cuda_block_t;

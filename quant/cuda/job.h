@@ -4,9 +4,9 @@
  *  This folder's files for block codecs, their prefixes and contents, in the order of reading:
  *    tiling.h, job.[ch]    tw_cuda_    what the host decides: tiles, parameters, launches
  *    strip.h, plain.h      tw_strip_   arithmetic on the 16 elements that a thread holds; runs on a CPU too
- *    device.cuh tw_dev_ the few GPU instructions that kernels need
+ *    device.cuh            tw_dev_     the few GPU instructions that kernels need
  *    view, source, kernels tw_kernel_  the kernels: a thread's view of a tile, what is encoded, the bodies
- *    select, launch, .cu from a job to its kernel; table of operations */
+ *    select, launch, .cu               from a job to its kernel; the table of operations */
 #pragma once
 
 #include "quant/arithmetic/adamw.h"

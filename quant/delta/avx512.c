@@ -115,7 +115,7 @@ static int decode_wide(const tw_delta_model_t *model, const tw_delta_run_t *run,
         vec16_store(run->new_values + i, new_bits);
         _mm256_storeu_si256((__m256i *)(run->state + i), wide_state_of(change));
         if (__builtin_expect(escapes != 0, 0)) {
-            uint16_t old_values[TW_ENTROPY_LANES]; /* for escapes: decoding may overwrite these */
+            uint16_t old_values[TW_ENTROPY_LANES]; /* a copy: new values may overwrite them */
             vec16_store(old_values, old_bits);
             if (!take_escapes(old_values, run, i, escapes, reader)) {
                 return 0;

@@ -4,8 +4,8 @@
 
 #include "quant/delta/delta.h"
 
-/** Map a bf16's bits to an integer, so that integers have the order of the values. Its own inverse: -0 and +0
- *  differ, and so do all NaN. */
+/** Map a bf16's bits to an integer, so that integers have the order of the values. It is its own inverse:
+ *  different bits, also of 0 and NaN, give different integers. */
 TW_HD static inline uint16_t tw_delta_order(uint16_t bits)
 {
     return (uint16_t)(bits ^ (0x7fff & -(bits >> 15)));

@@ -11,8 +11,8 @@
  *  An element's step is the size expected from the scales of its row and column, times a constant of the
  *  row's class, times the codec's `step`. Scales and classes are the lossless codec's (quant/lossless),
  *  computed and sent as there. Scales are means of logarithms; the class's constant turns them into standard
- *  deviations, approximately. All four are logarithms in quarters of an octave: their sum, shifted to a
- *  float's exponent, is the step.
+ *  deviations, approximately. All four are kept as logarithms, in quarters of an octave. Their sum, shifted
+ *  to a float's exponent, is the step.
  *
  *  Read value.h (one element), loops.h, ref.c (a block's lanes, the oracle), codec.c, decode.c, and
  *  last lanes.h (ref.c again, 8 or 16 lanes at a time).

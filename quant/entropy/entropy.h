@@ -3,8 +3,8 @@
  *  32 interleaved rANS coders, called lanes (arXiv 1311.2540), code a block: element i is in lane i mod 32,
  *  so that vectors or a warp take 32 elements at a time. Encoding goes forward and writes 16-bit words, lane
  *  after lane within a group of 32. Decoding goes backward and takes words from the end. There are 32
- *  symbols. The last one is the escape; an escaped element's value is written elsewhere. Frequencies sum to
- *  1024; symbols with frequency 0 are escaped.
+ *  symbols. The last one is the escape; an escaped element's value is written elsewhere. A table has 1024
+ *  slots; a symbol's frequency is the number of its slots. Symbols with frequency 0 are escaped.
  *
  *  vec_*.h define vector operations for each instruction set; lanes.h has a coder's steps in these
  *  operations. Compiles as C11, C++17 and CUDA. */

@@ -32,7 +32,7 @@ typedef __m256i mask_t; /* each element has all ones or all zeros */
 #define vec_sar(a, n) _mm256_srai_epi32(a, n)
 #define vec_shlv(a, n) _mm256_sllv_epi32(a, n)
 #define vec_shrv(a, n) _mm256_srlv_epi32(a, n)
-#define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* to a float, as bits */
+#define vec_float(a) _mm256_castps_si256(_mm256_cvtepi32_ps(a)) /* the bits of float(a) */
 #define vec_select(mask, a, b) _mm256_blendv_epi8(b, a, mask)
 #define vec_zero_where(mask, a) _mm256_andnot_si256(mask, a)
 #define mask_ge(a, b) _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a)

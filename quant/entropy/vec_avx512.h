@@ -35,7 +35,7 @@ typedef __mmask16 mask_t;
 #define vec_shrv(a, n) _mm512_srlv_epi32(a, n)
 #define vec_lookup32(table, index) \
     _mm512_permutex2var_epi32(_mm512_loadu_si512(table), index, _mm512_loadu_si512((table) + 16))
-#define vec_float(a) _mm512_castps_si512(_mm512_cvtepi32_ps(a)) /* to a float, as bits */
+#define vec_float(a) _mm512_castps_si512(_mm512_cvtepi32_ps(a)) /* the bits of float(a) */
 #define vec_select(mask, a, b) _mm512_mask_blend_epi32(mask, b, a)
 #define vec_zero_where(mask, a) _mm512_maskz_mov_epi32((mask_t) ~(mask), a)
 #define mask_ge(a, b) _mm512_cmpge_epu32_mask(a, b)

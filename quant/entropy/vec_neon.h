@@ -36,7 +36,7 @@ typedef uint32x4_t mask_t; /* each element has all ones or all zeros */
 #define vec_shlv(a, n) vshlq_u32(a, (int32x4_t)(n))
 #define vec_shrv(a, n) vshlq_u32(a, -(int32x4_t)(n))
 #define vec_lookup32(table, index) vec_gather(table, index)
-#define vec_float(a) ((vec_t)vcvtq_f32_s32((int32x4_t)(a))) /* to a float, as bits */
+#define vec_float(a) ((vec_t)vcvtq_f32_s32((int32x4_t)(a))) /* the bits of float(a) */
 #define vec_select(mask, a, b) vbslq_u32(mask, a, b)
 #define vec_zero_where(mask, a) vbicq_u32(a, mask)
 #define mask_ge(a, b) vcgeq_u32(a, b)
@@ -64,7 +64,7 @@ static inline uint32_t mask_bits(mask_t mask)
     return vaddvq_u32(mask & bits);
 }
 
-/** Load from any address. */
+/** Load 4 elements of 16 bits from any address. */
 static inline vec_t vec_load16(const void *at)
 {
     uint16x4_t halves;

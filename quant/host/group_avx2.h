@@ -1,5 +1,5 @@
 /** Groups of 32 floats in four AVX2 registers, and their operations, from which group.h's codec is built.
- *  Only for files compiled with -mavx2 -mfma -mf16c Private to the folder. Every operation gives the same
+ *  Only for files compiled with -mavx2 -mfma -mf16c. Private to the folder. Every operation gives the same
  *  bits as its scalar counterpart. */
 #pragma once
 
@@ -15,7 +15,7 @@ INLINE __m256 butterfly(__m256 x, __m256 other, __m256 signs)
     return _mm256_fmadd_ps(x, signs, other);
 }
 
-/** tw_block_hadamard32. */
+/** tw_block_hadamard32 of a group. */
 INLINE group_t group_rotate(group_t g)
 {
     const __m256 signs1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);

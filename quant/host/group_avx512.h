@@ -1,5 +1,5 @@
 /** Groups of 32 floats in two AVX-512 registers, and their operations, from which group.h's codec is built.
- *  Only for files compiled with -mavx512{f,bw,vl,dq} Private to the folder. Every operation gives the same
+ *  Only for files compiled with -mavx512{f,bw,vl,dq}. Private to the folder. Every operation gives the same
  *  bits as its scalar counterpart. */
 #pragma once
 

@@ -14,10 +14,11 @@
  *  A message is a list of pieces. A piece is a matrix, or a part of one that begins and ends anywhere. Each
  *  row has a scale and a class, which tells how far its elements are from their expectation; rows of zeros
  *  have neither. A column may have a scale. An element's expectation is its row's scale plus its column's.
- *  Coded are the exponent and the first bit of the mantissa (9 bits: half octaves), relative to the
- *  expectation. The other 7 bits of the head are noise and sent as they are. So are tails, except those of
- *  fp32 numbers that had fewer bits once, or are sums of such numbers. Of these the number of zeros at the
- *  end is coded, under the head's octave, and the bits above the lowest one are sent as they are.
+ *  The coder codes 9 bits of a head relative to the expectation: the exponent and the first bit of the
+ *  mantissa, that is half octaves. A "head of 9 bits" is only these. "The 7 bits" are the head's other bits;
+ *  they are noise and sent as they are. So are tails, except those of fp32 numbers that had fewer bits once,
+ *  or are sums of such numbers. Of these the number of zeros at the end is coded, under the head's octave,
+ *  and the bits above the lowest one are sent as they are.
  *
  *  Message, little-endian, with no padding but what is named here:
  *    header:  u8 magic, u8 version, u8 type, u8 form;  u32 bytes of the message;  u32 n elements;  u32
@@ -227,8 +228,8 @@ typedef struct tw_lossless_backend {
      *  *live. columns may be NULL (all 0), also below. */
     void (*deviation)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint64_t *sum,
                       uint64_t *live);
-    /** Set bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN for heads that are
-     *  coded as 0. */
+    /** Set bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN if the 9 bits are
+     *  0. */
     void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
     /** Fold a list's values to the x that are sent (tw_lossless_folded); returns their sum. folded may be
      *  values. */
@@ -368,11 +369,11 @@ tw_status_t tw_lossless_decode(tw_quant_lossless_t *codec, const tw_quant_messag
 
 /* ---- sink.c -------------------------------------------------------------------------------------------- */
 
-/** Bytes of an element of dst. */
+/** Bytes of an element of dst, for this sink. */
 size_t tw_lossless_sink_bytes(tw_type_t type, tw_quant_sink_t sink);
 void tw_lossless_sink_values(tw_type_t type, tw_quant_sink_t sink, const void *values, size_t n,
                              uint8_t *dst);
-/** Sink n zeros. TW_QUANT_SINK_ADD_FP32 turns -0 into 0. */
+/** Sink (store, or add, as `sink` says) n zeros. Adding turns -0 into 0. */
 void tw_lossless_sink_zeros(tw_type_t type, tw_quant_sink_t sink, size_t n, uint8_t *dst);
 /** Sink n elements from a message; `from` may have any alignment. Overwrites codec->body. */
 void tw_lossless_sink_plain(tw_quant_lossless_t *codec, tw_type_t type, tw_quant_sink_t sink,

@@ -2,9 +2,10 @@
  *  it, so their bytes are equal. Compiles as C11, C++17 and CUDA.
  *
  *  A table has the density of a class's elements by their magnitude minus expectation, in quarters of an
- *  octave: byte k is for k - 3 above the bottom. A symbol covers two quarters; which two depends on the
- *  expectation's phase (expectation mod 4). Quarters are not equally wide, because magnitudes are linear
- *  between powers of two. So a symbol's weight is the sum of density times width. */
+ *  octave: byte k is for k - 3 above the bottom (the value of symbol 1, see value.h). A symbol covers two
+ *  quarters; which two depends on the expectation's phase (expectation mod 4). Quarters are not equally wide,
+ *  because magnitudes are linear between powers of two. So a symbol's weight is the sum of density times
+ *  width. */
 #pragma once
 
 #include "quant/lossless/tables.h"
@@ -94,13 +95,13 @@ TW_HD static inline uint64_t tw_lossless_class_bits(uint32_t row_class)
     return tw_lossless_log2(means[row_class]);
 }
 
-/** Bits that n elements of a class take. */
+/** Estimated bits of n elements of a class. */
 TW_HD static inline uint64_t tw_lossless_class_cost(uint64_t n, uint32_t row_class)
 {
     return n * tw_lossless_class_bits(row_class) >> 8;
 }
 
-/** Bits of n elements if all have the same class. */
+/** Estimated bits of n elements if their rows have one class. `deviation`: the sum of their distances. */
 TW_HD static inline uint64_t tw_lossless_one_class_cost(uint64_t n, uint64_t deviation)
 {
     return n * tw_lossless_log2(16 * deviation / (n + 1) + 1) >> 8;

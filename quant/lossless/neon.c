@@ -85,7 +85,7 @@ static void neon_unpack(const uint8_t *raw, size_t n, uint16_t *heads)
     tw_lossless_ref.unpack(raw, n - whole, heads + whole);
 }
 
-/** Tails of fp16 are rare, so these use the portable loops. */
+/** Messages of fp16 are rare, so their tails use the portable loops. */
 static void neon_pack_tails(const uint16_t *tails, size_t n, uint8_t *planes)
 {
     tw_lossless_ref.pack_tails(tails, n, planes);

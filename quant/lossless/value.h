@@ -58,7 +58,7 @@ TW_HD static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
                       (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
-/** Scales of columns are multiples of 1 << this, since few rows do not give precise ones. */
+/** Scales of columns are multiples of 1 << this shift, since few rows do not give precise ones. */
 TW_HD static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
 {
     uint32_t rows = piece->n_elems / piece->row_elems;
@@ -72,7 +72,7 @@ TW_HD static inline size_t tw_lossless_raw_bytes(size_t n)
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
 }
 
-/** How many of these bytes are in the lanes' first states, two in each, and so take no room of their own. */
+/** Bytes of a block's 7 bits that are in the lanes' first states, two in each. They take no other room. */
 TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
 {
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
