@@ -160,7 +160,7 @@ tw_status_t tw_quant_encode_delta(tw_quant_t *quant, const tw_quant_args_t *args
 tw_status_t tw_quant_decode_apply(tw_quant_t *quant, const tw_quant_args_t *args,
                                   const tw_quant_segment_t *segments, size_t n_segments);
 
-/** One segment of a reduction: K encoded inputs of the same n elements. Neither inputs nor output may have 2
+/** One segment of a reduction: K encoded inputs of the same n elements. Inputs and output must not have 2
  *  bits, which are for changes of weights: TW_ERR_UNSUPPORTED (logged). */
 typedef struct tw_quant_reduce_segment {
     /** [n_srcs] inputs, encoded with the input codec; the array itself is in host memory */
@@ -201,7 +201,7 @@ typedef struct tw_quant_adamw_segment {
     const void *grad;      /**< grad_type[n] */
     float *master, *m, *v; /**< [n], updated in place; m and v start as zeros */
     const void *replica;   /**< args->type[n] */
-    /** encoded master - replica; NULL (host memory only): do not encode, nor read replica */
+    /** encoded master - replica; NULL (host memory only): do not encode, do not read replica */
     void *dst;
     size_t n_elems;
     uint32_t tensor;

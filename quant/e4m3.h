@@ -15,7 +15,7 @@ int tw_quant_e4m3_exponent(float amax);
 /** Round from[n] to the nearest e4m3 number times 2^exponent, and write that as bf16 to to[n]. Ties go to
  *  even; large numbers saturate; NaN and infinities become NaN. */
 void tw_quant_e4m3_round(const float *from, int exponent, uint16_t *to, size_t n);
-/** _codes: round bf16 from[n] likewise, but write e4m3 codes. They are exact if tw_quant_e4m3_round made
+/** _codes: round bf16 from[n] in the same way, but to e4m3 codes. Nothing is lost if tw_quant_e4m3_round made
  *  `from` with this exponent. _values: decode such codes into bf16 to[n]. */
 void tw_quant_e4m3_codes(const uint16_t *from, int exponent, uint8_t *codes, size_t n);
 void tw_quant_e4m3_values(const uint8_t *codes, int exponent, uint16_t *to, size_t n);

@@ -26,8 +26,8 @@ static inline void tw_quant_loss_merge(tw_quant_loss_t *sum, const tw_quant_loss
 /** A codec of blocks or of messages that encodes and decodes samples in host memory. */
 typedef struct tw_quant_sampler tw_quant_sampler_t;
 
-/** Make a sampler. Errors, logged: TW_ERR_INVALID if the codec is invalid or is neither of blocks nor of
- *  messages; TW_ERR_NO_MEMORY. */
+/** Make a sampler. Errors, logged: TW_ERR_INVALID if the codec is invalid, or its form is not TW_QUANT_BLOCKS
+ *  or TW_QUANT_MESSAGE; TW_ERR_NO_MEMORY. */
 tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_sampler_t **out);
 void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 

@@ -3,8 +3,8 @@
  *  CUDA.
  *
  *  In this folder a function's name begins with its file's name. Read the files in this order: float.h,
- *  layout.h, philox.h, block.h, adamw.h. Every function is pure and, but for AdamW's factors, free of libm.
- *  On a GPU tw_float_add, _sub and _mul are intrinsics, which nvcc never fuses; host compilers get
+ *  layout.h, philox.h, block.h, adamw.h. Functions are pure and do not use libm, except AdamW's factors. On a
+ *  GPU tw_float_add, _sub and _mul are intrinsics, which nvcc never fuses; host compilers get
  *  -ffp-contract=off. Requires the default floating-point environment: round to nearest, denormals kept. */
 #pragma once
 

@@ -9,7 +9,7 @@
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /** Find blocks' largest magnitudes. amax[row] goes in as the maximum of the row's strip, and comes out as the
- *  maximum of the strip's block. `shared` is zeroed memory for blocks beyond neighbouring lanes and rows. */
+ *  maximum of the strip's block. `shared` is zeroed memory for blocks that span several warps. */
 template <int ROWS>
 TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)[ROWS], uint32_t *shared)
 {

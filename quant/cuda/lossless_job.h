@@ -20,7 +20,7 @@ TW_C_BEGIN
 /** Room for a block's words and escapes (16 bits each), which grow towards each other. A block that needs
  *  more is sent raw. */
 #define TW_LOSSLESS_CUDA_ROOM (TW_LOSSLESS_BLOCK_ELEMS - TW_LOSSLESS_BLOCK_ELEMS / 64 * TW_LOSSLESS_RAW_BYTES)
-/** the room if TAILED: tails are coded, too */
+/** words of the room for fp32, where tails may be coded, too */
 #define TW_LOSSLESS_CUDA_TAILED_ROOM (TW_LOSSLESS_CUDA_ROOM + TW_LOSSLESS_BLOCK_ELEMS)
 /** Words of a block's list of tails, two for each tail. */
 #define TW_LOSSLESS_CUDA_LISTED (2 * (TW_LOSSLESS_BLOCK_ELEMS / TW_LOSSLESS_LISTED))

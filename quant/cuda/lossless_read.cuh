@@ -449,7 +449,7 @@ struct tw_lossless_kernel_read {
         source.bad = at != job.state->bytes;
     }
 
-    /** The same for ecdq, one block after the other: a block's length depends on its tables. */
+    /** Like `blocks`, for ecdq, one block after the other: a block's length depends on its tables. */
     static TW_DEVICE void dithered_blocks(const tw_lossless_cuda_job_t &job, tw_lossless_source &source,
                                           uint32_t n_live, uint32_t n)
     {

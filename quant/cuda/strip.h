@@ -261,7 +261,7 @@ TW_HD static inline void tw_strip_accumulate(const uint32_t (&codes)[TW_STRIP_CO
     }
 }
 
-/** Add decoded values for any scale. */
+/** Compute sum += decoded, for any scale. */
 template <int KIND>
 TW_HD static inline void tw_strip_accumulate_any(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)],
                                                  float scale, float (&sum)[TW_STRIP_ELEMS])

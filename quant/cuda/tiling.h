@@ -85,7 +85,8 @@ TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_block(const tw_cuda_codec
     return origin;
 }
 
-/** The origin of an element. For an input whose blocks differ from the tile's. elem: a multiple of 16. */
+/** The origin of element `elem`, a multiple of 16. For an input whose blocks differ from the tile's
+ *  blocks. */
 TW_HD static inline tw_cuda_origin_t tw_cuda_origin_of_elem(const tw_cuda_codec_t *codec, uint64_t elem)
 {
     tw_cuda_origin_t origin;

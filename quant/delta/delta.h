@@ -39,9 +39,9 @@
  *    the old value plus the element's change, in an order where -0 is between 0 and the least negative
  *    element. To the codec that is a bf16 whose exponent is the upper 5 bits of the element's magnitude
  *    (e5m2's whole exponent, or e4m3's with a bit of its mantissa), and a change in units in the last place;
- *    or RANKED, u8[32] a list of all upper 5 bits of magnitudes, the most frequent ones first, and a message
- *    as above of the elements themselves: old values are 256; z is the upper 5 bits' place in that list, then
- *    the magnitude's lower 2 bits, then the sign;
+ *    or RANKED, u8[32] a list of the 32 values that the upper 5 bits of magnitudes can have, the most
+ *    frequent ones first, and a message as above of the elements themselves: old values are 256; z has the
+ *    upper 5 bits' place in that list, then the magnitude's lower 2 bits, then the sign;
  *    or RAW, u8[elements] new ones.
  *
  *  Why so: the weights of //bench:weights after a step at 1e-5 / 1e-4 / 6e-4 take 0.07 / 0.29 / 0.88 bits in

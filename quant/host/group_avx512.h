@@ -241,7 +241,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
     return (counters_t){{c0, p1, c2, p0}};
 }
 
-/** Store the words of the counters, in the order of lanes 0, 2, 4, 6, 1, 3, 5, 7. */
+/** Store the words of the counters, in the order of lanes 0, 2, 4, 6, 1, 3, 5, 7 that unpack gives. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m512i w01 = _mm512_mask_mov_epi32(x.c[0], 0xaaaa, _mm512_slli_epi64(x.c[1], 32));

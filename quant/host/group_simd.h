@@ -32,7 +32,7 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     }
 }
 
-/** Scales above this and 0 decode fast (see group_decode.h): here all scales. */
+/** Blocks with scales above this, or 0, decode fast (see group_decode.h). Here all scales do. */
 #define GROUP_SCALE_TINY_BITS 0u
 /** tw_float_store for 32 values of a block that decodes fast. */
 #define group_store_decoded group_store_small

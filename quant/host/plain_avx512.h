@@ -84,9 +84,9 @@ INLINE void group_store(tw_type_t type, void *dst, size_t i, group_t g)
     bf16_store32(dst, i, rounded[0], rounded[1]);
 }
 
-/** Scales above this and 0 decode fast (see group_decode.h): no decoded value is denormal then. The bf16
- *  instruction would flush denormals to 0. Codes times scales are multiples of 2^-23 of the scale's power of
- *  two; undoing the rotation divides by less than 2^3. */
+/** Blocks with scales above this, or 0, decode fast (see group_decode.h): no decoded value is denormal then.
+ *  The bf16 instruction would flush denormals to 0. Codes times scales are multiples of 2^-23 of the scale's
+ *  power of two; undoing the rotation divides by less than 2^3. */
 #ifdef __AVX512BF16__
 #define GROUP_SCALE_TINY_BITS 0x0d7fffffu /* just below 2^-100 */
 #else

@@ -108,7 +108,7 @@ TW_C_BEGIN
 #define TW_LOSSLESS_TAILS_CODED 0xfffffffe /**< value of an entry's `tails`: coded in lanes */
 /** value of an entry's `tails`: sent as they are. Smaller values are the number of listed tails */
 #define TW_LOSSLESS_TAILS_RAW 0xffffffff
-/* The first elements, in whole groups, some of whose 7 bits are in lanes. */
+/* The first elements of a block, in whole groups, that may have their 7 bits in lanes. */
 #define TW_LOSSLESS_FIRST_ELEMS ((size_t)96)
 #define TW_LOSSLESS_FIRST_BYTES (TW_LOSSLESS_FIRST_ELEMS / 32 * TW_LOSSLESS_RAW_BYTES)
 
@@ -172,7 +172,7 @@ typedef struct tw_lossless_tails {
 
 /** The tables from which a model was made. If a class's table is unchanged, its model is not made again. */
 typedef struct tw_lossless_made {
-    uint8_t classes; /**< mask of the classes that have been made */
+    uint8_t classes; /**< mask of the classes that have a model */
     tw_lossless_table_t of[TW_LOSSLESS_CLASSES];
 } tw_lossless_made_t;
 
@@ -244,7 +244,7 @@ typedef struct tw_lossless_backend {
                    size_t n, tw_entropy_writer_t *writer);
     int (*decode)(const tw_lossless_model_t *model, const uint16_t *expected, size_t n,
                   tw_entropy_reader_t *reader, uint16_t *heads);
-    /** The same for n tails, with their raw bits. decode_tails takes heads of 9 bits. */
+    /** Code the tails of n elements, with their raw bits; decode them. decode_tails takes heads of 9 bits. */
     void (*encode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
                          const uint16_t *tails, size_t n, tw_entropy_writer_t *writer);
     int (*decode_tails)(const tw_lossless_model_t *model, const uint16_t *heads, const uint16_t *expected,
@@ -351,7 +351,7 @@ extern const tw_backends_t tw_lossless_backends;
 tw_status_t tw_lossless_check_call(const char *operation, tw_type_t type,
                                    const tw_quant_lossless_segment_t *segments, size_t n_segments,
                                    int encoding, size_t *n_elems);
-/** The same for an encoding call; also checks that dst has room for the bound. */
+/** tw_lossless_check_call for an encoding call, which also checks that dst has room for the bound. */
 tw_status_t tw_lossless_check_encode(const char *operation, const tw_quant_message_args_t *args,
                                      const void *dst, size_t dst_bytes, size_t *n_elems);
 

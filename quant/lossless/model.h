@@ -256,8 +256,8 @@ TW_HD static inline uint64_t tw_lossless_table_bits(const tw_lossless_counts_t *
     return bits + (counts->n - inside) * escaped;
 }
 
-/** Choose the table of a class. Returns 1 if sending the class's own table pays for n_live elements, of which
- *  in_sample are in the sample. */
+/** Choose the table of a class. Returns 1 if sending the class's own table pays. n_live: coded elements of
+ *  the message; in_sample: elements of its sample. */
 TW_HD static inline int tw_lossless_table_of(const tw_lossless_counts_t *counts, uint32_t row_class,
                                              int window, uint64_t n_live, uint64_t in_sample,
                                              tw_lossless_table_t *table)

@@ -99,7 +99,7 @@ static tw_status_t begin_columns(making_t *making)
     return TW_OK;
 }
 
-/** Add n elements of a row, the first of which is in column `column`, to the columns' sums. */
+/** Add n elements of a row, from column `column` on, to the columns' sums. */
 static void add_row(const making_t *making, const uint16_t *heads, size_t n, size_t column, int32_t scale)
 {
     tw_quant_lossless_t *codec = making->codec;
