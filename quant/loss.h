@@ -32,10 +32,10 @@ tw_status_t tw_quant_sampler_create(const tw_quant_codec_t *codec, tw_quant_samp
 void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 
 /** Encode and decode a sample of about most_elems of a segment, and add its errors to `loss`. The segment
- *  begins at the beginning of a tensor or of a rank's part; only its src, n_elems and row_elems are used. A
- *  codec of blocks samples runs of tw_quant_loss_run_elems at even distances, at least one; blocks with NaN
- *  or Inf do not count. A codec of messages encodes the first elements, at least TW_QUANT_BLOCK_MAX, as one
- *  message, which does not count if it has NaN or Inf. Seeds are fixed, so the result is reproducible.
+ *  begins at the beginning of a tensor or of a part of a tensor; only its src, n_elems and row_elems are
+ *  used. A codec of blocks samples runs of tw_quant_loss_run_elems at even distances, at least one; blocks
+ *  with NaN or Inf do not count. A codec of messages encodes the first elements, at least TW_QUANT_BLOCK_MAX,
+ *  as one message, which does not count if it has NaN or Inf. Seeds are fixed, so the result is reproducible.
  *  TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
                               const tw_quant_message_segment_t *segment, size_t most_elems,

@@ -278,7 +278,7 @@ struct tw_delta_kernel_code {
         const uint64_t *encode;
         const uint32_t *rows;
         uint32_t base, check;
-        bool fits; /**< the coded block is no longer than its raw values */
+        bool fits; /**< the coded block is shorter than its raw values so far */
         tw_entropy_encoder words;
     };
 

@@ -9,7 +9,8 @@
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
 /** Find blocks' largest magnitudes. amax[row] goes in as the maximum of the row's strip, and comes out as the
- *  maximum of the strip's block. `shared` is zeroed memory for blocks that span several warps. */
+ *  maximum of the strip's block. `shared` is zeroed memory for maxima of larger blocks
+ *  (tiling->through_shared). */
 template <int ROWS>
 TW_DEVICE void tw_kernel_block_amax(const tw_kernel_view &view, uint32_t (&amax)[ROWS], uint32_t *shared)
 {
@@ -137,8 +138,8 @@ struct tw_kernel_encode {
                          blocks_min = SOURCE::blocks_min;
     static TW_DEVICE void run(const tw_cuda_args_t &args, const uint64_t *words)
     {
-        /* Maxima of blocks that span several warps. There are three sets: this tile's, the previous tile's,
-         * which slower warps may still read, and a cleared one for the next tile. So a tile needs one
+        /* Maxima of blocks with tiling.through_shared. There are three sets: this tile's, the previous
+         * tile's, which slower warps may still read, and a cleared one for the next tile. So a tile needs one
          * barrier. */
         __shared__ uint32_t shared[3][TW_CUDA_TILE_BLOCKS_MAX];
         uint32_t segment = 0, nonfinite = 0, turn = 0;
