@@ -1,4 +1,4 @@
-/** What a transport backend implements, and the part of a transport that all backends share. Private to the
+/** What a transport backend implements, and the part of a transport that all backends have. Private to the
  *  folder. */
 #pragma once
 
@@ -10,8 +10,8 @@ TW_C_BEGIN
 
 #define TW_TRANSPORT_MEMS 2 /**< kinds of memory: tw_mem_t */
 
-/** The calls of transport.h, with the same contracts; messages have been checked. `failed_rank` may be called
- *  at any time and returns -1 while all is well. */
+/** The calls of transport.h, with the same contracts; transport.c has checked the messages already.
+ *  `failed_rank` may be called at any time. It returns -1 if no rank has failed. */
 typedef struct tw_transport_ops {
     const char *name;
     void (*destroy)(tw_transport_t *transport);
@@ -32,7 +32,7 @@ typedef struct tw_transport_ops {
 /** First member of every backend's own struct. */
 struct tw_transport {
     const tw_transport_ops_t *ops;
-    unsigned n_forks; /**< tw_fork_count of the process that made it */
+    unsigned n_forks; /**< tw_fork_count when the transport was made, to detect use after a fork */
     int rank, world, n_nodes;
     int *node_of;                  /**< [world] */
     tw_transport_counters_t *sent; /**< [world] */
@@ -41,8 +41,8 @@ struct tw_transport {
     char describe[TW_TRANSPORT_DESCRIBE_BYTES];
 };
 
-/** Fill in the shared part, for host memory alone. node_ids: [world], equal for ranks of one node; NULL: each
- *  rank is a node of its own. */
+/** Initialize the shared part, for messages in host memory. node_ids: [world], equal for ranks of one node;
+ *  NULL: each rank is a separate node. */
 tw_status_t tw_transport_base_init(tw_transport_t *transport, const tw_transport_ops_t *ops, int rank,
                                    int world, const uint64_t *node_ids);
 void tw_transport_base_cleanup(tw_transport_t *transport);

@@ -1,7 +1,7 @@
 /** Messages (messages.h) over a non-blocking TCP connection, signed or sealed once a session is set. Private
  *  to the folder.
  *
- *  Nothing here logs or blocks; a connection belongs to one thread at a time. */
+ *  Nothing here logs, and only wait and drain block. A connection belongs to one thread at a time. */
 #pragma once
 
 #include "transport/control/token.h"
@@ -14,13 +14,13 @@ typedef struct tw_connection {
     int fd; /**< -1: closed */
     /** errno of the last TW_ERR_IO; 0: the other side closed the connection */
     int error;
-    char name[TW_CONNECTION_NAME_BYTES]; /**< the other end's address, for logs */
+    char name[TW_CONNECTION_NAME_BYTES]; /**< address of the other end, for logs */
     tw_token_session_t session;
     uint8_t *in, *out;
     size_t in_bytes, in_capacity, consumed;
-    int is_open; /**< 1: the header of the sealed message that is arriving has been opened */
+    int is_open; /**< 1: the header of the sealed message that is arriving has been decrypted */
     size_t out_bytes, out_capacity, out_sent;
-    uint64_t heard_ns; /**< tw_time_ns of the last whole message */
+    uint64_t heard_ns; /**< time when the last whole message arrived (tw_time_ns) */
 } tw_connection_t;
 
 typedef struct tw_connection_message {
@@ -29,41 +29,41 @@ typedef struct tw_connection_message {
     uint32_t bytes;
 } tw_connection_message_t;
 
-/** Make a connection of a connected, non-blocking socket, which it owns from now on. */
+/** Initialize a connection from a connected, non-blocking socket, which the connection owns from now on. */
 void tw_connection_init(tw_connection_t *connection, int fd);
 void tw_connection_cleanup(tw_connection_t *connection);
 int tw_connection_is_open(const tw_connection_t *connection);
 
-/** Queue a message and send what the socket takes. TW_OK even if some of it still waits. TW_ERR_IO,
- *  TW_ERR_NO_MEMORY. */
+/** Queue a message and send as much as the socket takes. Returns TW_OK even if bytes are left to send.
+ *  TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes);
-/** The same for a payload in a writer, which this cleans up. TW_ERR_NO_MEMORY also if the writer has failed;
- *  TW_ERR_IO, and nothing is sent, on a closed connection. */
+/** Do the same for a payload in a writer, which this call cleans up. TW_ERR_NO_MEMORY also if the writer has
+ *  failed; TW_ERR_IO, without sending anything, if the connection is closed. */
 tw_status_t tw_connection_send_written(tw_connection_t *connection, int type, tw_msg_writer_t *payload);
-/** Send what waits. TW_OK: nothing waits any more; TW_IN_PROGRESS; TW_ERR_IO. */
+/** Send queued bytes. TW_OK: all are sent; TW_IN_PROGRESS: some are left; TW_ERR_IO. */
 tw_status_t tw_connection_flush(tw_connection_t *connection);
 int tw_connection_wants_write(const tw_connection_t *connection);
 
-/** A set with one type of message; sets are joined by |. */
+/** The bit of one message type in the set `accepted` below; bits are joined by |. */
 #define TW_CONNECTION_ACCEPTS(type) (1u << (type))
 
-/** Receive the next whole message, as far as it has arrived. TW_IN_PROGRESS: not yet. TW_ERR_FORMAT: garbage,
- *  or a type not in `accepted`; TW_ERR_AUTH: wrong hash, or it does not open; TW_ERR_IO: closed or broken;
- *  after these errors the connection is of no use. */
+/** Receive the next whole message without blocking. TW_IN_PROGRESS: it has not fully arrived. TW_ERR_FORMAT:
+ *  garbage, or a type not in `accepted`; TW_ERR_AUTH: wrong hash, or it cannot be decrypted; TW_ERR_IO:
+ *  closed or broken. After these errors the connection is unusable. */
 tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted,
                                   tw_connection_message_t *message);
 
-/** A deadline for the calls below, so long from now. */
+/** Return a deadline for the calls below: now plus `sec`. */
 static inline uint64_t tw_connection_deadline(double sec)
 {
     return tw_time_ns() + (uint64_t)(sec * 1e9);
 }
 
-/** Block until a message has arrived, sending what waits meanwhile. As tw_connection_receive, or
+/** Block until a message has arrived, sending queued bytes meanwhile. Errors as of tw_connection_receive, or
  *  TW_ERR_TIMEOUT. */
 tw_status_t tw_connection_wait(tw_connection_t *connection, unsigned accepted, uint64_t deadline_ns,
                                tw_connection_message_t *message);
-/** Block until all is sent. */
+/** Block until all queued bytes are sent. */
 tw_status_t tw_connection_drain(tw_connection_t *connection, uint64_t deadline_ns);
 
 TW_C_END

@@ -1,5 +1,5 @@
-/** The messages of the rendezvous and of the monitor, as bytes. Pure functions: no sockets, no keys. Private
- *  to the folder.
+/** The messages of the rendezvous and of the monitor, as bytes. Pure functions without sockets or keys.
+ *  Private to the folder.
  *
  *  A message is a header of 12 bytes (magic "TWIR", version, type, two zero bytes, payload length), the
  *  payload and, from JOIN on, a 32-byte keyed hash (token.h). Numbers are little-endian.
@@ -12,12 +12,12 @@
  *                                           <-  MEMBERS    once all have joined
  *      ADDRESS    r's addresses             ->
  *                                           <-  ADDRESSES  everyone's
- *  A rank that must seal its connection adds a public key to its HELLO; if rank 0 must, too, it adds one to
- *  CHALLENGE, and from JOIN on the header is a sealed piece with its tag, and the payload another (seal.h).
- *  If only one of them must, they do not fit: rank 0 refuses a JOIN that is not sealed, and a rank sends
- *  REJECT (its number) in place of JOIN.
+ *  A rank with TW_NET_ENCRYPT=y adds a public key to its HELLO. If rank 0 encrypts, too, it adds a public key
+ *  to CHALLENGE. From JOIN on, the header is then a sealed piece with its tag, and the payload another one
+ *  (seal.h). If only one of the two encrypts, they cannot connect: rank 0 refuses a JOIN that is not sealed,
+ *  and a rank sends REJECT (with its rank number) in place of JOIN.
  *
- *  From then on the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
+ *  After ADDRESSES the same connections carry HEARTBEAT, GOODBYE, GONE, REPORT, LOST, ABORT and FAILED
  *  (monitor.h). */
 #pragma once
 
@@ -36,8 +36,8 @@ TW_C_BEGIN
 #define TW_MSG_HEARD_MAX 512u
 #define TW_MSG_ADDRESS_MAX (64u << 10)
 
-/** X(name, value, largest payload). JOIN's must never change: a rank of another version sends it, and rank 0
- *  must read it to name that version. */
+/** X(name, value, largest payload). JOIN's largest payload must never change: a rank of another version also
+ *  sends JOIN, and rank 0 must be able to read which version that is. */
 #define TW_MSG_LIST(X)                                              \
     X(TW_MSG_HELLO, 1, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES)     \
     X(TW_MSG_CHALLENGE, 2, TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES) \
@@ -61,9 +61,9 @@ typedef enum tw_msg_type {
 #undef TW_MSG_ENUM
 } tw_msg_type_t;
 
-/** "HELLO"; "?" for an unknown type. */
+/** Return the type's name, such as "HELLO", or "?" for an unknown type. */
 const char *tw_msg_type_name(int type);
-/** Whether messages of a type carry a keyed hash, as all do from JOIN on. */
+/** Return 1 if messages of this type carry a keyed hash, as all types from JOIN on do. */
 static inline int tw_msg_is_signed(int type)
 {
     return type >= TW_MSG_JOIN;
@@ -75,11 +75,11 @@ typedef struct tw_msg_header {
 } tw_msg_header_t;
 
 void tw_msg_header_write(const tw_msg_header_t *header, uint8_t out[TW_MSG_HEADER_BYTES]);
-/** Parse a header. TW_ERR_FORMAT, silent: another magic or version, an unknown type, a payload larger than
- *  the type's. */
+/** Parse a header. TW_ERR_FORMAT (silent): wrong magic or version, an unknown type, or a payload longer than
+ *  its type allows. */
 tw_status_t tw_msg_header_parse(const uint8_t in[TW_MSG_HEADER_BYTES], tw_msg_header_t *header);
 
-/** A payload under construction. Starts zeroed; the first failure to allocate sticks. */
+/** A payload under construction. It must be zeroed at first. After a failed allocation, `failed` stays 1. */
 typedef struct tw_msg_writer {
     uint8_t *data;
     size_t bytes, capacity;
@@ -89,25 +89,25 @@ typedef struct tw_msg_writer {
 void tw_msg_write(tw_msg_writer_t *writer, const void *data, size_t bytes);
 void tw_msg_writer_cleanup(tw_msg_writer_t *writer);
 
-/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect; their
+/* The parsers below return TW_ERR_FORMAT, silently, unless the payload is exactly what they expect. Their
  * results point into the payload. */
 
-/** Where a rank runs, and with which versions and networks. */
+/** Where a rank runs, and its versions and networks. */
 typedef struct tw_msg_member {
     int32_t local_rank;
     uint64_t node_id; /**< equal for ranks of one node */
     uint64_t shm_id;  /**< equal for ranks that can share memory */
-    /* Only the rank itself and rank 0 know this. */
-    char ucx[TW_MSG_VERSION_BYTES]; /**< version of its UCX; "" if it does not say */
-    int32_t local_world; /**< number of ranks on its node, as the launcher says; -1: it does not say */
+    /* The members below are known only to the rank itself and to rank 0. */
+    char ucx[TW_MSG_VERSION_BYTES]; /**< version of the rank's UCX; "" if the rank does not say */
+    int32_t local_world; /**< number of ranks on its node, from the launcher; -1: not known */
     /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" if the rank does not say */
     char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_member_t;
 
-/** Who a rank is. Versions come before anything that could differ between them: a rank that does not name
- *  them, or says more after them, can be read, too. Parsing turns unprintable bytes of texts into '?'. */
+/** Who a rank is. Versions come before the members that may change between versions, so a rank can be read
+ *  even if it names no version or adds members. Parsing turns unprintable bytes of texts into '?'. */
 typedef struct tw_msg_join {
-    /** random, one per process and attempt to join: tells a second try from a second process */
+    /** random, one per process and attempt to join: tells a second attempt from a second process */
     uint8_t instance[TW_MSG_INSTANCE_BYTES];
     uint32_t rank, world;
     char version[TW_MSG_VERSION_BYTES]; /**< version of Thinwire; "" if the rank does not say */
@@ -117,32 +117,32 @@ typedef struct tw_msg_join {
 void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out);
 tw_status_t tw_msg_join_parse(const uint8_t *in, size_t bytes, tw_msg_join_t *join);
 
-/** What rank 0 decides for all ranks. */
+/** Settings that rank 0 decides for all ranks. */
 typedef struct tw_msg_settings {
     uint32_t peer_timeout_ms, chunk_bytes, eager_bytes, streams;
-    /** device by which others reach rank 0; "" if all ranks are on its node */
+    /** device of rank 0 that other nodes reach it by; "" if all ranks are on its node */
     char device[TW_MSG_DEVICE_BYTES];
 } tw_msg_settings_t;
 
 void tw_msg_members_write(const tw_msg_settings_t *settings, const tw_msg_member_t *members, uint32_t world,
                           tw_msg_writer_t *out);
-/** Parse MEMBERS into members: [world], the caller's. */
+/** Parse MEMBERS into the caller's members, [world]. */
 tw_status_t tw_msg_members_parse(const uint8_t *in, size_t bytes, uint32_t world, tw_msg_settings_t *settings,
                                  tw_msg_member_t *members);
 
-/** A list of byte strings: the addresses of one rank, or those lists of all ranks. */
+/** One byte string of a list. A list holds the addresses of one rank, or the lists of all ranks. */
 typedef struct tw_msg_blob {
     const uint8_t *data;
     uint32_t bytes;
 } tw_msg_blob_t;
 
 void tw_msg_blobs_write(const tw_msg_blob_t *blobs, uint32_t n_blobs, tw_msg_writer_t *out);
-/** Parse ADDRESS or ADDRESSES into blobs: [max], the caller's. */
+/** Parse ADDRESS or ADDRESSES into the caller's blobs, [max]. */
 tw_status_t tw_msg_blobs_parse(const uint8_t *in, size_t bytes, uint32_t max, tw_msg_blob_t *blobs,
                                uint32_t *n_blobs);
 
-/** A number and a text. REJECT: a status; REPORT: a rank that cannot be reached; LOST: 0, as rank 0 cannot be
- *  reached; ABORT: a rank that must be failed; FAILED: a rank that has failed. */
+/** A number and a text. The number is, in REJECT: a status; in REPORT: a rank that cannot be reached; in
+ *  LOST: 0, as rank 0 cannot be reached; in ABORT: a rank to be failed; in FAILED: a failed rank. */
 typedef struct tw_msg_notice {
     int32_t number;
     char text[TW_MSG_TEXT_BYTES + 1]; /**< cut to fit; parsing turns unprintable bytes into '?' */
@@ -151,9 +151,9 @@ typedef struct tw_msg_notice {
 void tw_msg_notice_write(int32_t number, const char *text, tw_msg_writer_t *out);
 tw_status_t tw_msg_notice_parse(const uint8_t *in, size_t bytes, tw_msg_notice_t *notice);
 
-/** HEARTBEAT: late_ms: for how long the sender did not run, and sent nothing; heard: a bit for each rank
- *  whose data has come since the last sign of life (bit r % 8 of byte r / 8; missing bytes are 0). An empty
- *  payload: 0 and none. */
+/** HEARTBEAT. late_ms: how long the sender's process did not run and so sent nothing. heard: a bit for each
+ *  rank from which the sender got data since its last heartbeat (bit r % 8 of byte r / 8; missing bytes are
+ *  0). An empty payload means late_ms 0 and no bits. */
 typedef struct tw_msg_heartbeat {
     uint32_t late_ms, heard_bytes;
     const uint8_t *heard; /**< [heard_bytes], TW_MSG_HEARD_MAX at most */
@@ -162,12 +162,12 @@ typedef struct tw_msg_heartbeat {
 void tw_msg_heartbeat_write(const tw_msg_heartbeat_t *heartbeat, tw_msg_writer_t *out);
 tw_status_t tw_msg_heartbeat_parse(const uint8_t *in, size_t bytes, tw_msg_heartbeat_t *heartbeat);
 
-/** GOODBYE: how many messages this rank has sent to each rank. */
+/** GOODBYE: the number of messages that this rank has sent to each rank. */
 void tw_msg_goodbye_write(const uint64_t *counts, uint32_t world, tw_msg_writer_t *out);
-/** Parse GOODBYE into counts: [world], the caller's. */
+/** Parse GOODBYE into the caller's counts, [world]. */
 tw_status_t tw_msg_goodbye_parse(const uint8_t *in, size_t bytes, uint32_t world, uint64_t *counts);
 
-/** GONE: `rank` has said goodbye, after it sent `count` messages to the reader. */
+/** GONE: `rank` has said goodbye, after sending `count` messages to the rank that gets this GONE. */
 void tw_msg_gone_write(uint32_t rank, uint64_t count, tw_msg_writer_t *out);
 tw_status_t tw_msg_gone_parse(const uint8_t *in, size_t bytes, uint32_t *rank, uint64_t *count);
 
