@@ -149,7 +149,7 @@ tw_status_t tw_hpz_gather_post(tw_hpz_t *hpz, int unit, uint64_t version, void *
 tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents);
 
 typedef enum tw_hpz_sync {
-    TW_HPZ_FULL, /**< bf16(master) itself, after a load or on demand; clears the previous changes */
+    TW_HPZ_FULL,      /**< bf16(master) itself, after a load or on demand; clears the previous changes */
     TW_HPZ_QUANTIZED, /**< master - replica, quantized by params.delta; unquantized tensors as bf16 */
     TW_HPZ_LOSSLESS,  /**< bf16(master) - replica by tw_quant_delta_encode: lengths first, then deltas */
     TW_HPZ_SYNC_COUNT

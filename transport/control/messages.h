@@ -99,7 +99,7 @@ typedef struct tw_msg_member {
     uint64_t shm_id;  /**< equal for ranks that can share memory */
     /* The members below are known only to the rank itself and to rank 0. */
     char ucx[TW_MSG_VERSION_BYTES]; /**< version of the rank's UCX; "" if the rank does not say */
-    int32_t local_world; /**< number of ranks on its node, from the launcher; -1: not known */
+    int32_t local_world;            /**< number of ranks on its node, from the launcher; -1: not known */
     /** TW_NET_TLS and TW_NODE_TLS, cut to fit; "" if the rank does not say */
     char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_member_t;
