@@ -5,7 +5,7 @@
 
 TW_C_BEGIN
 
-/** What tw_transport_config_table fills in. Times are in seconds. */
+/** Values of the variables of tw_transport_config_table. Times are in seconds. */
 typedef struct tw_transport_options {
     char *job_token;
     int64_t rendezvous_port;
@@ -14,7 +14,7 @@ typedef struct tw_transport_options {
     int64_t net_streams;
     int net_encrypt;
     size_t net_chunk, eager;
-    /** set by no variable: the socket where rank 0 listens already; NULL or -1: none. -1 once it is taken */
+    /** not a variable: rank 0's listening socket; NULL or -1: none yet. Set to -1 when it is taken */
     int *listener;
 } tw_transport_options_t;
 
