@@ -1,4 +1,4 @@
-/** What carries messages: shared memory, or a network device. Private to the folder. */
+/** Carriers move messages (TCP or UCX); a worker is one device with its carrier. Private to the folder. */
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -12,45 +12,45 @@ typedef struct tw_p2p_worker tw_p2p_worker_t;
 typedef struct tw_p2p_stream tw_p2p_stream_t;
 typedef struct tw_tcp_device tw_tcp_device_t;
 
-/** The functions of a worker's carrier. */
+/** The functions of a carrier. */
 typedef struct tw_p2p_carrier {
-    /** TCP connections of our own: opened by a greeting that proves both ends, closed with BYE */
+    /** 1: Thinwire's own TCP connections: opened by a greeting that authenticates both ends, closed by BYE */
     int is_tcp;
-    /** Make progress. Returns how much happened. */
+    /** Make progress. Returns the number of things done. */
     unsigned (*progress)(tw_p2p_worker_t *worker);
-    /** Prepare to sleep on the worker's descriptor. Returns 1 if something is there already: do not sleep. */
+    /** Prepare to sleep on the worker's descriptor. Returns 1 if there is work already, so do not sleep. */
     int (*arm)(tw_p2p_worker_t *worker);
-    /** Send what waits on a stream, as far as possible now, and finish what has gone. 1: something is left
-     *  that is in no list. */
+    /** Send a stream's waiting operations as far as possible now, and finish those that have gone. Returns 1
+     *  if something is left to send that is in no list. */
     int (*send)(tw_p2p_stream_t *stream);
-    /** Read what has arrived on a stream, without first asking whether anything has. is_asked: somebody waits
-     *  for it, and may ask again soon. Returns how much happened. NULL: this is not possible. */
+    /** Read what has arrived on a stream, without first asking whether anything has. is_asked: a caller polls
+     *  for it, and may ask again soon. Returns the number of things done. NULL: not possible. */
     unsigned (*receive)(tw_p2p_stream_t *stream, int is_asked);
-    /** Read on if a message was left unread, as somebody now waits for one of the stream's peer. NULL:
-     *  none is ever left. */
+    /** Read on if a message was left unread, because a caller now waits for one of the stream's peer. NULL:
+     *  this carrier leaves none unread. */
     void (*resume)(tw_p2p_stream_t *stream);
-    /** Let a request go: its operations on this stream end, or go on without its buffer. NULL: they end,
-     *  or are disowned (tw_p2p_ops_disown). */
+    /** Release a request's buffer: its operations on this stream end, or go on without the buffer. NULL: they
+     *  end, or tw_p2p_ops_disown detaches them. */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
-    /** Close the stream, as its peer is freed. is_orderly: what waits still goes out, in the background. */
+    /** Close the stream, because its peer is freed. is_orderly: waiting operations still go out. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
-    /** Block until what was sent has gone out, calling `turn` meanwhile. NULL: the kernel has what was
-     *  sent. */
+    /** Block until everything sent has gone out, calling `turn` meanwhile. NULL: not needed, as the kernel
+     *  has everything sent. */
     void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
     void (*destroy)(tw_p2p_worker_t *worker);
     /* Only TCP has these: */
-    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY, logged; other failures break the
+    /** Begin to connect a stream to its peer's device. TW_ERR_NO_MEMORY (logged); other failures break the
      *  stream. */
     tw_status_t (*connect)(tw_p2p_stream_t *stream);
-    /** Whether a device's part of a card makes sense. */
+    /** Return 1 if a device's part of a card is valid. */
     int (*address_is_sound)(const void *address, size_t bytes);
-    /** Accept no connections any more. */
+    /** Stop accepting connections. */
     void (*shut)(tw_p2p_worker_t *worker);
-    /** Handle ALIVE. Returns NULL, or what is wrong with it. */
+    /** Handle an ALIVE message. Returns NULL, or what is wrong with it. */
     const char *(*hear_alive)(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
 } tw_p2p_carrier_t;
 
-/** What carries messages: the shared memory of this node, or one network device. */
+/** A worker: what carries messages over the shared memory of this node, or over one network device. */
 struct tw_p2p_worker {
     tw_p2p_t *p2p;
     const tw_p2p_carrier_t *carrier; /**< NULL: this worker does not exist */
@@ -63,7 +63,7 @@ struct tw_p2p_worker {
     ucp_worker_h worker;
 };
 
-/** Indices of a p2p's workers: shared memory, which may be missing, then the devices. */
+/** Indices of a p2p's workers: first shared memory, which may not exist, then the devices. */
 #define TW_P2P_SHM_WORKER 0
 #define TW_P2P_FIRST_NET_WORKER 1
 #define TW_P2P_WORKERS_MAX 17
@@ -72,14 +72,14 @@ struct tw_p2p_worker {
 /** Make the workers. TW_ERR_CONFIG (devices), TW_ERR_UCX, TW_ERR_IO, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_p2p_workers_create(tw_p2p_t *p2p);
 void tw_p2p_workers_destroy(tw_p2p_t *p2p);
-/** Make progress on all workers. Returns how much happened. */
+/** Make progress on all workers. Returns the number of things done. */
 unsigned tw_p2p_workers_progress(tw_p2p_t *p2p);
 
 /* ---- ucx_memory.c -------------------------------------------------------------------------------------- */
-/** Make a value of UCX_TLS: `tls`, and if UCX finds GPUs its ways to them, unless `tls` decides that itself.
- *  The caller frees it; NULL: out of memory (logged). */
+/** Make a value for UCX_TLS: `tls`, plus UCX's CUDA transports if it finds GPUs, unless `tls` already names
+ *  or excludes some. The caller frees it; NULL: out of memory (logged). */
 char *tw_p2p_tls_with_cuda(const char *tls, int has_gpu);
-/** Returns 1 if a context takes GPU memory; 0 also after an error, which is logged. */
+/** Return 1 if a context can send GPU memory; 0 if not, or after an error, which is logged. */
 int tw_p2p_context_takes_cuda(ucp_context_h context);
 
 /* ---- ucx_worker.c, ucx_message.c ----------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ int tw_ucx_send(tw_p2p_stream_t *stream);
 tw_status_t tw_tcp_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *name);
 
 /* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
-/** When it is time, send ALIVE to peers that this end waits for, or that wait for it, and break dead
+/** If it is time: send ALIVE to peers that wait for this end or that it waits for, and break dead
  *  connections. */
 void tw_tcp_watch_peers(tw_p2p_t *p2p);
 
