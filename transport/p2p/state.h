@@ -1,16 +1,16 @@
-/** The inside of p2p.h. Read protocol.h (the messages, and why), carrier.h (what carries them), requests.h
- *  (requests and operations), peers.h (peers and their streams), this header, then, each leaning on those
- *  before it: worker.c (what carries messages: shared memory, network devices), peer.c (peers and their
- *  streams), request.c (a request and its number), message.c (sending), arrive.c (what is done when a message
- *  comes), wait.c (progress and sleep), post.c (post, test, cancel), life.c (create, flush, close),
- *  handshake.c and meet.c (meeting by a handle). Below them, the two carriers:
+/** Internals of p2p.h. Read protocol.h (the messages, and why), carrier.h (what carries them), requests.h
+ *  (requests and operations), peers.h (peers and their streams) and this header. Then, each based on those
+ *  before it: worker.c (a device and its carrier), peer.c (peers and their streams), request.c (a request and
+ *  its number), message.c (sending), arrive.c (handling an incoming message), wait.c (progress and sleep),
+ *  post.c (post, test, cancel), life.c (create, flush, close), handshake.c and meet.c (meeting by a handle).
+ *  Below them are the two carriers:
  *    ucx_memory.c, ucx_worker.c, ucx_message.c    UCX: shared memory, and networks that are not TCP
- *    greeting.c, seal.c, tcp.h, tcp_*.c           TCP connections of our own
+ *    greeting.c, seal.c, tcp.h, tcp_*.c           Thinwire's own TCP connections
  *
- *  A peer is this end itself, shares memory with it, or is reached over the network; a worker of its own
- *  serves each kind (and each network device), so no message can be sent by the wrong one. A network peer has
- *  one control stream and some data streams per device (a stream is a TCP connection, or a UCX endpoint); a
- *  peer in shared memory has one stream for all. */
+ *  A peer is this end itself, shares memory with it, or is reached over the network. Shared memory and each
+ *  network device have separate workers, so no message can take a wrong path. A network peer has one control
+ *  stream, and some data streams per device. A stream is a TCP connection, or a UCX endpoint. A peer in
+ *  shared memory has one stream for everything. */
 #pragma once
 
 #include <poll.h>
@@ -29,34 +29,34 @@ TAILQ_HEAD(tw_p2p_dial_list, tw_p2p_dial);
 struct tw_p2p {
     tw_p2p_params_t params;
     char name[64];
-    ucs_memory_type_t memory[2]; /**< [tw_mem_t], UCX's name of each kind */
+    ucs_memory_type_t memory[2]; /**< [tw_mem_t] UCX's name of each kind of memory */
     /** shared memory first (it may be missing: context NULL), then the devices */
     tw_p2p_worker_t workers[TW_P2P_WORKERS_MAX];
     int n_workers;
-    tw_p2p_peer_t **peers; /**< [n_peers] by id; NULL: none */
+    tw_p2p_peer_t **peers; /**< [n_peers] by id; NULL where no peer has this id */
     int n_peers;
     struct pollfd *pollfds; /**< [2 + n_workers] */
     int wake_fd;            /**< readable: the next sleep ends at once */
 
     struct tw_p2p_request_list requests; /**< all requests that the caller holds */
-    struct tw_p2p_op_list ops, free_ops; /**< operations that UCX has; operations to be used again */
+    struct tw_p2p_op_list ops, free_ops; /**< operations that UCX executes; free operations for reuse */
     struct tw_p2p_peer_list busy_peers;
     struct tw_p2p_stream_list busy_streams;
     tw_p2p_numbers_t numbers;
-    tw_token_key_t key; /**< the key of all peers that are added by their cards; has_key 0: there is none */
+    tw_token_key_t key; /**< key of all peers added by card; valid if has_key */
     int has_key;
     struct tw_p2p_listener_list listeners;
     struct tw_p2p_dial_list dials;
-    /** makes progress on listeners and dials, and returns how much happened; NULL: there were none yet */
+    /** makes progress on listeners and dials, returns the number of things done; NULL: none were made */
     unsigned (*meet)(tw_p2p_t *p2p);
     uint64_t aborted_ns; /**< when a peer was last closed with messages under way */
-    /** in_callback 1: a carrier is calling back; n_events: how much this progress has done so far */
+    /** in_callback: 1 while a carrier delivers messages; n_events: things done in this progress so far */
     int in_callback, n_events;
     tw_strangers_log_t strangers;
-    uint64_t watch_ns; /**< when TCP connections are checked next */
-    uint64_t moved_ns; /**< when a TCP connection last carried much; 0: never */
+    uint64_t watch_ns; /**< time of the next check of TCP connections */
+    uint64_t moved_ns; /**< when a TCP connection last carried much data; 0: never */
     int n_watched;     /**< number of TCP peers at the last check */
-    int n_for_one;     /**< how often progress was for one request alone since all requests had their turn */
+    int n_for_one;     /**< calls of tw_p2p_progress_for since the last progress on everything */
 };
 
 static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
@@ -65,7 +65,7 @@ static inline int tw_p2p_is_over(const tw_p2p_t *p2p)
     return hooks && hooks->is_over(p2p->params.arg);
 }
 
-/** When the timeout of something that begins now ends. */
+/** Return the time when a timeout that begins now ends. */
 static inline uint64_t tw_p2p_deadline(const tw_p2p_t *p2p)
 {
     return tw_connection_deadline(p2p->params.timeout_sec);
