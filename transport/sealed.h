@@ -1,11 +1,12 @@
-/** One end of a connection of the caller's, between two who hold the same secret: each proves it, and what
- *  they send is sealed, under keys of this connection and direction alone (X25519, BLAKE2b, then AES-256-GCM
- *  or, where an end's processor has no instructions for it, ChaCha20-Poly1305; by libsodium).
+/** One end of a connection that the caller makes. Both ends hold the same secret. Each proves that, and what
+ *  they send is sealed: encrypted and authenticated, with keys for this connection and direction only
+ *  (X25519, BLAKE2b, then AES-256-GCM, or ChaCha20-Poly1305 if an end's processor has no instructions for
+ *  AES; by libsodium).
  *
- *  Each end sends its hello, and gives the other's to tw_sealed_meet. Then who connects sends a piece of 0
- *  bytes, and, when that has opened, so does who listens: whoever cannot seal it lacks the secret. A piece
- *  that was changed, left out, repeated, or taken from elsewhere does not open, and neither does what comes
- *  after it. An end has two directions; a thread may have each. */
+ *  Each end sends its hello, and passes the other end's hello to tw_sealed_meet. Then the connecting end
+ *  sends a piece of 0 bytes. When the listening end has opened it, it sends such a piece, too. An end without
+ *  the secret cannot seal that piece. A piece that was changed, left out, repeated, or taken from elsewhere
+ *  cannot be opened, and neither can any later piece. An end has two directions; a thread may use each. */
 #ifndef TW_TRANSPORT_SEALED_H
 #define TW_TRANSPORT_SEALED_H
 
@@ -18,16 +19,18 @@ TW_C_BEGIN
 
 typedef struct tw_sealed tw_sealed_t;
 
-/** Make an end, and its hello, whose first byte is 0 if it does not ask for seals: that comes true or not at
- *  all, as the keys depend on both hellos. secret: text. TW_ERR_INTERNAL, TW_ERR_NO_MEMORY (logged). */
+/** Make an end and its hello. The hello's first byte is 0 if !asks_for_seals. If an attacker changes it,
+ *  nothing can be opened, as the keys depend on both hellos. secret: text. TW_ERR_INTERNAL, TW_ERR_NO_MEMORY
+ *  (logged). */
 tw_status_t tw_sealed_create(const char *secret, int connects, int asks_for_seals,
                              uint8_t hello[TW_SEALED_HELLO_BYTES], tw_sealed_t **out);
-/** Make the keys of both hellos; call it once. TW_ERR_AUTH: theirs is none; TW_ERR_NO_MEMORY; silent. */
+/** Derive the keys from both hellos. Call it once. Silent: TW_ERR_AUTH: `theirs` is invalid;
+ *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_sealed_meet(tw_sealed_t *end, const uint8_t theirs[TW_SEALED_HELLO_BYTES]);
-/** Seal the next piece: its bytes, and then the tag, go to `out`, [bytes + TW_SEALED_TAG_BYTES]. */
+/** Seal the next piece: write its bytes, then the tag, to `out`, [bytes + TW_SEALED_TAG_BYTES]. */
 void tw_sealed_wrap(tw_sealed_t *end, const void *data, size_t bytes, uint8_t *out);
-/** Open the next piece, its bytes and then the tag, into `out`, [bytes]. TW_ERR_AUTH, silent: it is not what
- *  the other end has sealed, and `out` has no meaning. */
+/** Open the next piece: `bytes` encrypted bytes and then the tag. Writes the data to `out`, [bytes].
+ *  TW_ERR_AUTH (silent): it is not what the other end has sealed, and `out` is undefined. */
 tw_status_t tw_sealed_unwrap(tw_sealed_t *end, const uint8_t *piece, size_t bytes, void *out);
 /** Accepts NULL. */
 void tw_sealed_destroy(tw_sealed_t *end);

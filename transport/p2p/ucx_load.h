@@ -1,4 +1,4 @@
-/** UCX, loaded when it is first needed: a process whose messages all use TCP connections of our own never
+/** UCX, loaded when it is first needed. A process that only uses Thinwire's TCP connections never does.
  *  loads it. */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 TW_C_BEGIN
 
-/** The functions of UCX that this room calls. */
+/** The functions of UCX that this folder calls. */
 #define TW_UCX_FUNCTIONS(FUNCTION)           \
     FUNCTION(ucp_am_recv_data_nbx)           \
     FUNCTION(ucp_am_send_nbx)                \
@@ -44,11 +44,11 @@ typedef struct tw_ucx {
 #undef TW_UCX_MEMBER
 } tw_ucx_t;
 
-/** Load UCX, for good. NULL: that failed, and the next call tries again. Any thread. */
+/** Load UCX until the process ends. Returns NULL on failure; the next call tries again. Any thread. */
 const tw_ucx_t *tw_ucx_load(void);
-/** Why UCX could not be loaded: "libucp.so.0: cannot open shared object file: ...". */
+/** Return why UCX could not be loaded: "libucp.so.0: cannot open shared object file: ...". */
 const char *tw_ucx_why_not(void);
-/** UCX's functions once it has been loaded: for code that holds something of UCX's. */
+/** UCX's functions, for code that has UCX objects; valid after tw_ucx_load has succeeded. */
 extern const tw_ucx_t *tw_ucx;
 
 TW_C_END
