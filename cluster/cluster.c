@@ -73,7 +73,7 @@ const char *tw_cluster_note(char buf[TW_CLUSTER_TEXT_BYTES])
 
 static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
 
-/** Block the signals that ask to end, here and in child processes, but not those that the caller ignores. */
+/** Block the signals that ask to end, here and in child processes, except those that the caller ignores. */
 static tw_status_t block_requests(tw_cluster_t *cluster)
 {
     sigset_t set;
@@ -90,8 +90,9 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
     return TW_OK;
 }
 
-/** Pass a signal that asks to end on to the ranks, and wait for them. A further request, later than the
- *  second signal that launchers and terminals send, ends the caller at once, with all it has started. */
+/** Pass a signal that asks to end on to the ranks; the caller then waits for them. A further signal, later
+ *  than the second one that launchers and terminals send, ends the caller at once, with all it has
+ *  started. */
 static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *asked_sec)
 {
     double now = tw_time_sec();
@@ -110,7 +111,7 @@ static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *ask
     tw_cluster_send(fd, &message);
 }
 
-/** Wait for the supervisor's last message; return 0 if it died. */
+/** Wait for the supervisor's last message, passing on signals meanwhile. Return 0 if the supervisor died. */
 static int await_result(const tw_cluster_t *cluster, int fd, tw_cluster_message_t *result)
 {
     double asked_sec = 0;
@@ -192,7 +193,7 @@ static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/** Return a port that is free now; 0 if there is none. */
+/** Return a port that is free now, or 0 if there is none. */
 static int find_free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -218,7 +219,7 @@ static tw_status_t run_loopback(tw_cluster_t *cluster, tw_cluster_message_t *res
     return status == TW_ERR_UNSUPPORTED ? TW_OK : status;
 }
 
-/** Return 1 if a link may have this rate; a rate of 0 is not shaped. */
+/** Return 1 if a link may have this rate; 0 means not shaped, and is allowed. */
 static int rate_fits(double link_bps)
 {
     return link_bps == 0 || link_bps >= TW_CLUSTER_LINK_MIN_BPS;
@@ -250,7 +251,7 @@ static tw_status_t cluster_check_params(const tw_cluster_params_t *params)
     return TW_OK;
 }
 
-/** Return how long the other ranks may run after the first failure: they notice within TW_PEER_TIMEOUT. */
+/** Return how long the other ranks may run after the first failure. They notice it within TW_PEER_TIMEOUT. */
 static double choose_grace(const tw_cluster_params_t *params)
 {
     const char *text = getenv("TW_PEER_TIMEOUT");
@@ -275,7 +276,7 @@ static tw_status_t make_token(char token[TW_CLUSTER_TOKEN_BYTES])
     return TW_OK;
 }
 
-/** Run the cluster in namespaces, or, if that is impossible and the caller allows it, on loopback. */
+/** Run the cluster in namespaces. If that is impossible and the caller allows it, run it on loopback. */
 static tw_status_t run_somewhere(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     int is_final = cluster->params->no_loopback;

@@ -1,4 +1,4 @@
-/* Makes namespaces, links and their rates, by system calls, `ip` and `tc`. */
+/* Makes namespaces, links and their rates, with system calls, `ip` and `tc`. */
 #include "cluster/state.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #define REASON TW_CLUSTER_TEXT_BYTES
 #define COMMAND_BYTES 256
 
-/* A queue this long never drops what a handful of TCP streams have in flight. */
+/* Default length of a link's queue: long enough for what a handful of TCP streams have in flight. */
 #define LINK_QUEUE "50ms"
 
-/* Room for 64 KiB, a header for every frame in it, and some more. */
+/* Burst of one TCP packet: 64 KiB, a header for each frame in it, and some more. */
 #define LINK_PACKET_BYTES 81920
 #define LINK_TICK_SEC 250e-6
-/* TURN: bytes that a queue sends before the next one's turn; FRAME: most bytes of a frame. */
+/* TURN: bytes that one node's queue sends before the next queue's turn; FRAME: most bytes of a frame. */
 #define LINK_TURN_BYTES 65536
 #define LINK_FRAME_BYTES 3000
 
@@ -68,8 +68,9 @@ int tw_cluster_map_user(uid_t uid, gid_t gid, char reason[REASON])
     return write_file("/proc/self/gid_map", map, reason);
 }
 
-/** Run a tool in a shell; its words are our own names and numbers. Tools that set up networks are often in a
- *  folder that users lack in PATH. Return 0, or -1 with a reason: the first line of its complaint. */
+/** Run a tool in a shell. The command contains only names and numbers of this program, so nothing needs
+ *  quoting. Network tools are often in a directory that is not in a user's PATH. Return 0, or -1 with the
+ *  first line of its stderr as reason. */
 __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const char *format, ...)
 {
     char command[COMMAND_BYTES], line[COMMAND_BYTES + 80], complaint[REASON / 2] = "", rest[512];
@@ -80,7 +81,7 @@ __attribute__((format(printf, 2, 3))) static int run_tool(char *reason, const ch
     snprintf(line, sizeof(line), "PATH=$PATH:/usr/sbin:/sbin exec %s 2>&1 </dev/null >/dev/null", command);
     FILE *tool = popen(line, "re");
     for (char *to = complaint; tool && fgets(to, to == rest ? sizeof(rest) : sizeof(complaint), tool);) {
-        to = rest; /* the rest is read, too, so that the tool can end */
+        to = rest; /* read the rest, too, so that the tool can end */
     }
     int status = tool ? pclose(tool) : -1;
     if (status != 0) {
@@ -117,7 +118,7 @@ size_t tw_cluster_burst_bytes(double link_bps)
     return by_time > LINK_PACKET_BYTES ? (size_t)by_time : LINK_PACKET_BYTES;
 }
 
-/** Return the bytes of a link's queue: the windows of all connections that can share it, with headers. */
+/** Return the bytes of a link's queue: the windows of all connections that can share it, and headers. */
 static size_t queue_bytes(const tw_cluster_params_t *params)
 {
     const size_t world = (size_t)params->n_nodes * (size_t)params->ranks_per_node;
@@ -138,7 +139,7 @@ static int shape(const char *device, const tw_cluster_params_t *params, char *re
                     params->link_bps, tw_cluster_burst_bytes(params->link_bps), limit);
 }
 
-/** Add a queue for each other node; the queues take turns, packet by packet. */
+/** Add one queue for each node that packets go to; the queues take turns, packet by packet. */
 static int add_turns(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     const size_t burst = tw_cluster_burst_bytes(params->link_bps), queue = queue_bytes(params);
@@ -148,7 +149,7 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
                           "quantum %d",
                           device, params->link_bps, burst, burst, LINK_TURN_BYTES) != 0;
     for (int node = 0; node < params->n_nodes && !failed; node++) {
-        const int id = node + 2; /* a packet's queue follows from the end of the receiver's address */
+        const int id = node + 2; /* the end of the receiver's address selects a packet's queue */
         failed =
             run_tool(reason,
                      "tc class add dev %s parent 1:1 classid 1:%x htb rate %.0fbit ceil %.0fbit "
@@ -163,8 +164,8 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
     return failed ? -1 : 0;
 }
 
-/** Shape a node's own end of its link. Linux lets connections take turns at a device (fq_codel, fq). In a
- *  single queue, a connection with more packets there gets more of the link, and so still more. */
+/** Shape a node's end of its link. Real devices let connections take turns (Linux's fq_codel, fq). In a
+ *  single queue, the connection with most packets gets most of the link, and so ever more. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
@@ -191,7 +192,7 @@ int tw_cluster_make_port(const tw_cluster_t *cluster, int node, int nic, pid_t p
     return shape(port, cluster->params, reason);
 }
 
-/** Limit the windows of all connections by the sender's buffer, which keeps what is not acknowledged yet. */
+/** Limit the windows of all connections through the sender's buffer, which holds all unacknowledged bytes. */
 static int limit_windows(const tw_cluster_params_t *params, char *reason)
 {
     char text[96];
@@ -202,9 +203,9 @@ static int limit_windows(const tw_cluster_params_t *params, char *reason)
     return write_file("/proc/sys/net/ipv4/tcp_wmem", text, reason);
 }
 
-/** Make routes use the common congestion control: with another one, which this machine may prefer, streams
- *  share a link differently. A namespace's sysctl accepts only what the machine allows to everybody; a route
- *  accepts any that the machine has. */
+/** Make routes use the common congestion control, because with another one, which this machine may use,
+ *  streams share a link differently. Set it by route: a namespace's sysctl accepts only the algorithms that
+ *  this machine allows to everybody, a route accepts all that it has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];
@@ -264,7 +265,7 @@ int tw_cluster_enter_node(const tw_cluster_t *cluster, int node, char reason[REA
         snprintf(reason, REASON, "make mounts private: %s", strerror(errno));
         return -1;
     }
-    /* Containers may forbid a new /proc. The old one will do: it only numbers processes differently. */
+    /* Containers may forbid a new /proc. The old one is good enough: only its process numbers differ. */
     if (mount_over("proc", "/proc", 0, reason) != 0) {
         tw_debug("node %d: %s", node, reason);
     }

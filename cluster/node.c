@@ -15,7 +15,7 @@
 #define STREAMS_PER_RANK 2
 #define PREFIX_BYTES 24
 
-/* A rank's stdout or stderr on its way to the caller's. */
+/* A rank's stdout or stderr, forwarded to the caller's. */
 typedef struct stream {
     int from, to;
     char prefix[PREFIX_BYTES];
@@ -28,13 +28,13 @@ typedef struct node {
     int index, ranks_per_node, fd, children;
     const char *note;  /* what a node could not set up as it should, or "" */
     pid_t *pids;       /* [ranks_per_node]; -1: the rank has ended */
-    stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK]; its `from` is -1 when it is closed */
+    stream_t *streams; /* [ranks_per_node * STREAMS_PER_RANK]; `from` is -1 if closed */
     struct pollfd *polls;
 } node_t;
 
 /* ---- output -------------------------------------------------------------------------------------------- */
 
-/** Write a line by one call, so that lines of different ranks do not mix. */
+/** Write a line in one call, so that lines of different ranks do not mix. */
 static void stream_put_line(stream_t *stream, const char *line, size_t n)
 {
     char out[PREFIX_BYTES + LINE_BYTES + 1];
@@ -43,7 +43,7 @@ static void stream_put_line(stream_t *stream, const char *line, size_t n)
     memcpy(out + n_prefix, line, n);
     out[n_prefix + n] = '\n';
     ssize_t written = write(stream->to, out, n_prefix + n + 1);
-    (void)written; /* if the reader has left, the rank goes on */
+    (void)written; /* if the reader has closed the pipe, the rank goes on */
 }
 
 static void stream_flush(stream_t *stream, int at_end)
@@ -73,7 +73,7 @@ static void stream_close(stream_t *stream)
     stream->from = -1;
 }
 
-/** Pass on what a stream has; return 0 once there is nothing to read for now. */
+/** Forward what can be read from a stream; return 0 if nothing can be read now. */
 static int stream_pump(stream_t *stream)
 {
     ssize_t n = read(stream->from, stream->held + stream->n_held, LINE_BYTES - stream->n_held);
@@ -134,7 +134,7 @@ static void set_environment(const node_t *node, int local_rank)
     }
 }
 
-/** Become the rank, in the new process. Never returns. */
+/** In the new process: run the rank's program. Never returns. */
 static void exec_rank(const node_t *node, int local_rank, pid_t parent, const int *outputs)
 {
     const tw_cluster_params_t *params = node->cluster->params;
@@ -157,7 +157,7 @@ static void exec_rank(const node_t *node, int local_rank, pid_t parent, const in
     _exit(127);
 }
 
-/** Make a pipe for each of stdout and stderr; reading from it does not block. */
+/** Make a pipe for each of stdout and stderr. This process's end does not block. */
 static int open_streams(stream_t *streams, int rank, int outputs[STREAMS_PER_RANK])
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -201,7 +201,7 @@ static int count_running(const node_t *node)
     return running;
 }
 
-/** Report that a rank has ended, after all of its output. */
+/** Forward the rest of a rank's output, then report that the rank has ended. */
 static void report_exit(node_t *node, int local_rank, int wait_status)
 {
     for (int i = 0; i < STREAMS_PER_RANK; i++) {
@@ -281,7 +281,7 @@ static int hear_supervisor(const node_t *node)
     return 1;
 }
 
-/** Sleep until a rank prints or ends, or the supervisor sends a message. Return 0 if that stops this node. */
+/** Sleep until a rank prints or ends, or the supervisor sends a message. Return 0 if the node must stop. */
 static int node_turn(node_t *node)
 {
     int n_streams = node->ranks_per_node * STREAMS_PER_RANK;
@@ -334,7 +334,7 @@ static int run_ranks(const tw_cluster_t *cluster, int index, int fd, const char 
     return status == 0 ? 0 : 1;
 }
 
-/** Wait for TW_CLUSTER_GO, and take its text; return 0 if something else comes. */
+/** Wait for TW_CLUSTER_GO and copy its text; return 0 if any other message comes. */
 static int await_go(int fd, char text[TW_CLUSTER_TEXT_BYTES])
 {
     tw_cluster_message_t message;

@@ -21,7 +21,7 @@ typedef struct supervisor {
     int *n_ended;    /* [n_nodes] ranks that have ended */
     struct pollfd *polls;
     int exit_code, was_killed; /* was_killed 1: a signal killed the rank that exit_code is from */
-    /* the first report of what a node could not set up as it should */
+    /* first note of any node about what it could not set up as it should, or "" */
     char note[TW_CLUSTER_TEXT_BYTES];
     double deadline_sec; /* time to stop ranks that still run; 0: nothing has failed yet */
 } supervisor_t;
@@ -40,7 +40,7 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/** Become a node in its new process. The supervisor's sockets close: else nobody would see it end. */
+/** Run a node, in its new process. Closes the supervisor's sockets: else no node would see it end. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {
@@ -79,7 +79,7 @@ static void tell_nodes(const supervisor_t *sup, tw_cluster_event_t event)
     }
 }
 
-/** Let all nodes do their next stage of set-up, and wait for them. */
+/** Let all nodes run their next stage of set-up, and wait until they have. */
 static int run_stage(supervisor_t *sup, char *reason)
 {
     tell_nodes(sup, TW_CLUSTER_GO);
@@ -142,8 +142,8 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
-/** Return 1 if an exit becomes the job's exit code: the first failure does, and so does a rank killed by a
- *  signal, as the others fail because of it. */
+/** Return 1 if an exit decides the job's exit code. The first failure does, and also a rank killed by a
+ *  signal, because other ranks then fail as a consequence. */
 static int is_the_cause(const supervisor_t *sup, int was_killed)
 {
     return sup->exit_code == 0 || was_killed > sup->was_killed;
@@ -199,7 +199,7 @@ static int count_open(const supervisor_t *sup)
     return n;
 }
 
-/** Read the caller's message, a signal that asks to end, and pass it on to the nodes. */
+/** Read a message of the caller (a signal that asks to end), and pass it on to the nodes. */
 static void hear_caller(supervisor_t *sup)
 {
     tw_cluster_message_t message;
@@ -212,7 +212,7 @@ static void hear_caller(supervisor_t *sup)
     }
 }
 
-/** Watch the nodes until all are gone, or a rank has failed and the time of the others is up. */
+/** Watch the nodes until all have ended, or until the grace time after a rank's failure has passed. */
 static void watch_nodes(supervisor_t *sup)
 {
     while (count_open(sup) > 0) {
@@ -240,7 +240,7 @@ static void watch_nodes(supervisor_t *sup)
     }
 }
 
-/** Stop all nodes, which kill what still runs and pass on its last output. */
+/** Stop all nodes. They kill the ranks that still run, and forward their last output. */
 static void stop_nodes(supervisor_t *sup)
 {
     for (int i = 0; i < sup->n_nodes; i++) {

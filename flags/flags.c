@@ -9,13 +9,13 @@
 #include "cluster/cluster.h"
 #include "core/core.h"
 
-/* What argp's parser is given: the table of flags and the options to fill. */
+/* Input of argp's parser: the table of flags, and the options to fill in. */
 typedef struct reader {
     const tw_flags_t *flags;
     void *options;
 } reader_t;
 
-/* Keys of argp that are no letters: FIRST_KEY + the flag's index. */
+/* argp's keys of flags without a letter: FIRST_KEY + the flag's index. */
 #define FIRST_KEY 256
 
 /* ---- one value ----------------------------------------------------------------------------------------- */

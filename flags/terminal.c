@@ -1,4 +1,4 @@
-/* Writes a line of progress on a terminal, over the one before. */
+/* Writes a line of progress on a terminal, replacing the previous one. */
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ void tw_terminal_show(FILE *out, const char *text)
     if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
         size.ws_col = USUAL_COLUMNS;
     }
-    /* A character in the last column would begin another line. */
+    /* Leave the last column free: after a character there, terminals begin another line. */
     fprintf(out, "\r%.*s\033[K", size.ws_col - 1, text);
     fflush(out);
 }

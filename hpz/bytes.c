@@ -1,4 +1,4 @@
-/* Counts the bytes that an hpz holds, and those that its syncs take at most. */
+/* Counts the bytes that an hpz holds, and the most that its syncs hold. */
 #include "hpz/state.h"
 
 /* ---- what is held -------------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ size_t tw_hpz_memory_bytes(const tw_hpz_t *hpz)
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
 
-/* A slice of a unit. Places are ordered as slices begin: unit by unit. */
+/* A slice of a unit. Places are in the order in which syncs begin slices: unit by unit. */
 typedef struct {
     int unit;
     tw_hpz_slice_t slice;
@@ -82,14 +82,13 @@ size_t tw_hpz_codes_bytes(const tw_hpz_t *hpz)
 
 /* ---- the most that syncs take -------------------------------------------------------------------------- */
 
-/* Which syncs are counted: those of `kind` (TW_HPZ_SYNC_COUNT: any); lossless ones at `bits` bits a
- * weight. */
+/* Which syncs to count: those of `kind` (TW_HPZ_SYNC_COUNT: any). `bits`: bits a weight of lossless ones. */
 typedef struct {
     tw_hpz_sync_t kind;
     double bits;
 } syncs_t;
 
-/** Return the bytes of a node's message, in the kind of sync whose message is longest. */
+/** Return the bytes of a node's message in the kind of sync that has the longest one. */
 static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
 {
     size_t most = 0;
@@ -102,8 +101,8 @@ static size_t message_bytes_max(const tw_hpz_t *hpz, place_t place, int node)
     return most;
 }
 
-/** Return how many bytes of the buffer for a node's message are written. A lossless one's buffer is larger,
- *  but the rest is never touched. */
+/** Return how many bytes of the buffer for a node's message are written. A lossless message's buffer is
+ *  allocated for the worst case, but the rest of it is never touched. */
 static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs, int node)
 {
     if (syncs->kind == TW_HPZ_SYNC_COUNT) {
@@ -117,7 +116,7 @@ static size_t message_room(const tw_hpz_t *hpz, place_t place, const syncs_t *sy
     return most;
 }
 
-/** Return the bytes of this rank's new values in a slice. */
+/** Return the bytes of this rank's new values (bf16 masters) in a slice. */
 static size_t fresh_bytes(const tw_hpz_t *hpz, place_t place)
 {
     size_t n_own = tw_hpz_slice_elems(hpz->layout, place.unit, hpz->node, hpz->local, place.slice);
@@ -133,7 +132,7 @@ static int keeps_fresh(const tw_hpz_t *hpz, tw_hpz_sync_t kind)
            (hpz->quant && tw_hpz_keeps_fresh(hpz, TW_HPZ_QUANTIZED));
 }
 
-/** Return the bytes that a slice under way holds. */
+/** Return the bytes that a slice holds while it is under way. */
 static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syncs)
 {
     size_t bytes = keeps_fresh(hpz, syncs->kind) ? fresh_bytes(hpz, place) : 0;
@@ -144,7 +143,7 @@ static size_t place_bytes(const tw_hpz_t *hpz, place_t place, const syncs_t *syn
 }
 
 /** Return the bytes of all slices, from `first` on, that may be under way together. New values that are not
- *  kept count only while they are encoded. */
+ *  kept count only for the one slice that is being encoded. */
 static size_t window_bytes(const tw_hpz_t *hpz, place_t first, const syncs_t *syncs)
 {
     size_t room = hpz->params.sync_elems, elems = 0, bytes = 0, encoded = 0;

@@ -6,16 +6,16 @@
 #define HEAD_WORDS 4
 #define HEAD_BYTES (HEAD_WORDS * sizeof(uint32_t))
 #define ALIGN_BYTES ((size_t)16)
-/* bytes of a first, coarse memcmp: steps are compared only where it finds a difference */
+/* bytes compared at a time; only where they differ are steps compared */
 #define LOOK_BYTES ((size_t)4096)
-#define NUMBER_BYTES_MAX 5 /* most bytes of a number of 32 bits in the list */
+#define NUMBER_BYTES_MAX 5 /* most bytes of a 32-bit number in the list */
 
-/** A piece: a range that differs, counted in steps. */
+/** A piece: a range of the run that differs. In steps. */
 typedef struct piece {
     uint32_t first, n;
 } piece_t;
 
-/** A cut: the range of a piece that lies in one field. */
+/** A cut: the part of a piece that lies in one field. */
 typedef struct cut {
     const tw_hpz_field_t *field;
     size_t offset, n_bytes; /**< place in the run */
@@ -24,11 +24,11 @@ typedef struct cut {
 struct tw_hpz_change {
     tw_quant_delta_t *delta;
     tw_hpz_bytes_t pieces, cuts, segments;
-    tw_hpz_bytes_t old_upper, new_upper; /**< halves of fp32 words, one after the other */
+    tw_hpz_bytes_t old_upper, new_upper; /**< upper halves of fp32 words, one after the other */
     size_t n_pieces, n_cuts;
 };
 
-/** Bytes of the list and of what follows it in a message. */
+/** Bytes of a message's list and of its three deltas; number of fp32 words, and of other bytes, in them. */
 typedef struct sizes {
     size_t list, halves, uppers, bytes, n_words, n_bytes;
 } sizes_t;
@@ -94,7 +94,7 @@ static size_t change_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Write zeros up to the next multiple of ALIGN_BYTES; return where they end. */
+/** Write zeros from `at`, `bytes` bytes after an aligned address, to the next one; return their end. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
     memset(at, 0, change_aligned(bytes) - bytes);
@@ -155,7 +155,7 @@ static tw_status_t change_compare(tw_hpz_change_t *change, const tw_hpz_form_t *
     return TW_OK;
 }
 
-/** Cut a field to the range from `first` to `end` of the run, widened to whole elements. */
+/** Return the part of a field that overlaps [first, end) of the run, widened to whole elements. */
 static cut_t cut_of(const tw_hpz_field_t *field, size_t first, size_t end)
 {
     size_t elem = (size_t)field->coding, field_end = field->offset + field->n_bytes;
@@ -198,8 +198,8 @@ static size_t change_state_of(const cut_t *cut)
 
 /* ---- the three deltas ---------------------------------------------------------------------------------- */
 
-/** List all cuts with this coding as segments of a delta from the run to `fresh`; fresh NULL: segments to
- *  be decoded in place. */
+/** List all cuts with this coding as segments of a delta from `run` to `fresh`. fresh NULL: the segments are
+ *  to be decoded in place. */
 static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding, uint8_t *run,
                            uint8_t *states, const uint8_t *fresh)
 {
@@ -219,7 +219,7 @@ static size_t run_segments(const tw_hpz_change_t *change, tw_hpz_coding_t coding
     return n;
 }
 
-/** List the upper halves of fp32 words, which take_words has copied out, as segments of a delta. */
+/** List the upper halves of fp32 words, which take_words has copied, as segments of a delta. */
 static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int has_fresh)
 {
     tw_quant_delta_segment_t *segments = (void *)change->segments.data;
@@ -240,7 +240,7 @@ static size_t upper_segments(const tw_hpz_change_t *change, uint8_t *states, int
     return n;
 }
 
-/** Copy the upper and, unless `lowers` is NULL, the lower halves of all words out of a run. */
+/** Copy the upper halves of all fp32 words out of a run, and unless `lowers` is NULL their lower halves. */
 static void take_words(const tw_hpz_change_t *change, const uint8_t *run, uint16_t *uppers, uint8_t *lowers)
 {
     size_t at = 0;
@@ -386,7 +386,7 @@ tw_status_t tw_hpz_change_encode(tw_hpz_change_t *change, const tw_hpz_form_t *f
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/** Read a number of the list. Returns 0 if it does not end before `end`. */
+/** Read a number of the list. Returns 0 if the number is not complete before `end`. */
 static int change_read_number(const uint8_t **at, const uint8_t *end, uint32_t *number)
 {
     *number = 0;
@@ -400,7 +400,7 @@ static int change_read_number(const uint8_t **at, const uint8_t *end, uint32_t *
     return 0;
 }
 
-/** Read the list into pieces. Returns 0 if no encoder writes such a list. */
+/** Read the list into pieces. Returns 0 if the list is invalid. */
 static int read_list(tw_hpz_change_t *change, const tw_hpz_form_t *form, const uint8_t *list, size_t bytes)
 {
     const uint8_t *end = list + bytes;
@@ -449,7 +449,7 @@ static tw_status_t change_read_bytes(tw_hpz_change_t *change, uint8_t *run, cons
                   : tw_quant_delta8_decode(change->delta, (void *)change->segments.data, n, at, bytes);
 }
 
-/** Decode what follows the list, once that is read and all lengths are right. */
+/** Decode the deltas after the list. The list must have been read, and all lengths checked. */
 static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *states, const uint8_t *message,
                             const sizes_t *sizes)
 {
@@ -464,8 +464,8 @@ static tw_status_t read_all(tw_hpz_change_t *change, uint8_t *run, uint8_t *stat
     return change_read_bytes(change, run, at, sizes->bytes);
 }
 
-/** Read the start of a message: its lengths, and the list into pieces and cuts. TW_ERR_FORMAT (silent): no
- *  encoder writes a message of `bytes` bytes that begins so. */
+/** Read the start of a message: its lengths; and its list, into pieces and cuts. TW_ERR_FORMAT (silent): not
+ *  valid for a message of `bytes` bytes. */
 static tw_status_t change_read_head(tw_hpz_change_t *change, const tw_hpz_form_t *form,
                                     const uint8_t *message, size_t bytes, sizes_t *sizes)
 {

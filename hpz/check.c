@@ -5,7 +5,7 @@
 
 #include "hpz/state.h"
 
-/* Bytes of a replica that are copied to host memory at a time. */
+/* Bytes of a replica to copy to host memory at a time. */
 #define PART_BYTES ((size_t)1 << 20)
 
 typedef struct {
@@ -56,7 +56,7 @@ static tw_status_t stamp(const tw_hpz_t *hpz, size_t tensor, stamp_t *out)
     return TW_OK;
 }
 
-/** Gather the stamps of all ranks into [world][n_tensors]; this rank's own are there already. */
+/** Gather the stamps of all ranks into [world][n_tensors], where this rank's own stamps are already. */
 static tw_status_t gather_stamps(tw_hpz_t *hpz, stamp_t *stamps)
 {
     size_t n_bytes = (size_t)hpz->world * n_stamps(hpz) * sizeof(*stamps);

@@ -1,9 +1,9 @@
-/** Makes the fields of a run, from its parts and the bytes between them. */
+/** Divides a run into fields: its parts, and the bytes between them. */
 #include <stdlib.h>
 
 #include "hpz/change.h"
 
-/** Return how a part is coded. The codec of halves needs even addresses; parts at odd ones are bytes. */
+/** Return how a part is coded. The 16-bit codec needs even addresses; parts at odd ones are bytes. */
 static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hpz_part_t *part)
 {
     if (part->type == TW_TYPE_FP32) {
@@ -14,7 +14,7 @@ static tw_hpz_coding_t coding_of(const tw_hpz_kept_params_t *params, const tw_hp
                                                                                 : TW_HPZ_AS_BYTES;
 }
 
-/** Append a field, or make the last one longer if its coding is the same. */
+/** Append a field. If the last field has the same coding, extend that field instead. */
 static void form_append(tw_hpz_form_t *form, size_t offset, size_t n_bytes, tw_hpz_coding_t coding)
 {
     tw_hpz_field_t *last = form->n_fields > 0 ? &form->fields[form->n_fields - 1] : NULL;

@@ -1,7 +1,7 @@
-/** Gathers of kept units: any thread may post one, and encodes it; the keeper's thread carries them out in
- *  the order of posting.
- *  Records, messages and what stays in the node have a communicator each: a gather's records may be posted
- *  before the messages of earlier gathers, and yet on each communicator all ranks have the same order. */
+/** Gathers of kept units. Any thread may post a gather and then encodes it. The keeper's thread executes
+ *  gathers in the order of posting. Records, messages and traffic inside the node have separate
+ *  communicators. So the records of a gather may be posted before the messages of earlier gathers, but all
+ *  ranks use each communicator in the same order. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static tw_status_t post_record(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     return post_counted(keeper->rail_records, &args, gather, &gather->meeting);
 }
 
-/** Return 1 if the replicas are to be checked in this gather, which makes the next version. */
+/** Return 1 if this gather, which makes version + 1, checks the replicas. */
 static int is_check_due(const tw_hpz_kept_t *kept)
 {
     uint64_t steps = kept->keeper->check_steps;
@@ -80,10 +80,10 @@ static int is_check_due(const tw_hpz_kept_t *kept)
 
 static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
 {
-    return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 means that nothing is checked */
+    return XXH64(run, kept->form.run_bytes, 0) | 1; /* 0 would mean: no check */
 }
 
-/** Encode the first gather of a unit, which sends the run as it is. */
+/** Prepare the first gather of a unit, which sends the run as it is. */
 static void gather_begin(tw_hpz_kept_t *kept, uint8_t *run, const uint8_t *fresh, size_t *bytes,
                          size_t *changed)
 {
@@ -135,7 +135,7 @@ static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
     return TW_OK;
 }
 
-/** Wait until the unit's last gather is done. Returns the error that has ended the keeper, if one has. */
+/** Wait until the unit's last gather is done. Returns the error that has ended the keeper, or TW_OK. */
 static tw_status_t await_turn(tw_hpz_kept_t *kept)
 {
     tw_hpz_keeper_t *keeper = kept->keeper;
@@ -271,7 +271,7 @@ static size_t gather_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Return where a node's message is received: the first gather's goes straight into the replica. */
+/** Return where to receive a node's message: in a first gather, directly in the replica. */
 static uint8_t *gather_place_of(const tw_hpz_gather_t *gather, int node, size_t at)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -299,7 +299,7 @@ static tw_status_t exchange_messages(tw_hpz_gather_t *gather)
     return tw_coll_wait(request);
 }
 
-/** Apply a node's message to the replica of its run. */
+/** Apply a node's message to this rank's replica of that node's run. */
 static tw_status_t follow_one(tw_hpz_kept_t *kept, int node, const uint8_t *message, size_t bytes)
 {
     uint8_t *run = tw_hpz_kept_run(kept, node);
@@ -344,7 +344,7 @@ static tw_status_t check_replicas(const tw_hpz_gather_t *gather)
     return TW_OK;
 }
 
-/** Return the bytes of other nodes' messages; *any: if a message, also the own one, is not empty. */
+/** Return the bytes of other nodes' messages. *any is 1 if any message, also this rank's, is not empty. */
 static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
 {
     const tw_hpz_keeper_t *keeper = gather->kept->keeper;
@@ -357,7 +357,7 @@ static size_t others_bytes(const tw_hpz_gather_t *gather, int *any)
     return bytes;
 }
 
-/** Bring the replicas of the rail's runs up to date. */
+/** Receive the changes of the rail, and apply them to the replicas. */
 static tw_status_t gather_update(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
@@ -381,7 +381,7 @@ static tw_status_t gather_update(tw_hpz_gather_t *gather)
 
 /* ---- the gather in the node ---------------------------------------------------------------------------- */
 
-/** Fill in the counts of the exchange in the node: the rank on a run's rail holds all its run_bytes. */
+/** Set the counts of the exchange in the node: all bytes of a run are at the local rank on its rail. */
 static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
 {
     size_t ranks = (size_t)tw_coll_size(keeper->in_node);
@@ -438,8 +438,8 @@ static void gather_settle(tw_hpz_gather_t *gather, tw_status_t status)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/** After a failure the request may still write to a gather's memory, so that is kept until the communicators
- *  have ended. */
+/** Continue a gather. If it fails, its memory is kept until the communicators have ended, because a request
+ *  may still write to it. */
 static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
 {
     tw_status_t status = gather_failed(keeper);
@@ -453,7 +453,7 @@ static void move_on(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     gather_settle(gather, status);
 }
 
-/** Wait for the next gather that is posted; return NULL if the keeper ends. */
+/** Wait for the next posted gather. Returns NULL when the keeper ends. */
 static tw_hpz_gather_t *next(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);

@@ -1,4 +1,4 @@
-/** The host's memory as a table of operations: replicas lie there unless another memory is given. */
+/** Host memory as a table of operations, for replicas without params.memory. */
 #include <string.h>
 
 #include "hpz/state.h"
@@ -22,7 +22,7 @@ static tw_status_t host_group(void *ctx, tw_coll_t *parent, const int *ranks, in
 static tw_status_t host_copy(void *ctx, void *to, const void *from, size_t n_bytes)
 {
     (void)ctx;
-    if (n_bytes > 0) { /* with 0 bytes either may be NULL */
+    if (n_bytes > 0) { /* with 0 bytes, a pointer may be NULL */
         memcpy(to, from, n_bytes);
     }
     return TW_OK;

@@ -1,11 +1,11 @@
-/** Makes a kept unit: allocates its memory, and agrees with all ranks on it. */
+/** Makes a kept unit: allocates its memory, and agrees with all ranks on keeping it. */
 #include "hpz/keep_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* What a rank tells the others about a unit that it wants to keep. */
+/* What a rank tells others about a unit to be kept: a hash of its params, and if the rank has room. */
 typedef struct offer {
     uint64_t id;
     uint64_t has_room;
@@ -117,7 +117,7 @@ tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params
     *refusing = -1;
     TW_TRY(kept_make(keeper, params, &kept));
     int has_room = params->has_room && kept_take_memory(kept);
-    /* under the lock of gathers, so that all ranks have the same order */
+    /* under the gathers' lock, so that all ranks make units and gathers in the same order */
     pthread_mutex_lock(&keeper->posting);
     tw_status_t status = kept_agree(kept, has_room, refusing);
     pthread_mutex_unlock(&keeper->posting);

@@ -1,9 +1,9 @@
-/** Measures how far blocks of the lossy delta lag behind their master, in units of the master's last update.
- *  A block that does not lag is what a full sync would have made it. On request the next delta sends late
- *  blocks plain.
+/** Measures how far blocks lag behind their masters after a quantized delta, in units of the master's last
+ *  update. A block with lag 0 has the values that a full sync would give it. With params.lag_plain, the next
+ *  delta sends late blocks as bf16.
  *
- *  Late blocks in a message: for each u32 tensor (index in the unit), u32 block, then the block's new values
- *  in bf16. */
+ *  Late blocks in a message: for each one u32 tensor (index in the unit), u32 block (index in the piece), and
+ *  the block's new values in bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static float lag_widen(uint16_t value)
     return wide;
 }
 
-/** Return the lag of a block; it is infinite if the block lags though its master has not moved. */
+/** Return the lag of a block. It is infinite if the replica differs although the master has not moved. */
 static double block_lag(const uint16_t *fresh, const uint16_t *replica, const float *master,
                         const float *last, size_t n)
 {
@@ -64,7 +64,7 @@ static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t te
     return TW_OK;
 }
 
-/* Range of the blocks of a node's piece that are in a slice. A slice never ends inside a block. */
+/* The blocks of a node's piece that are in a slice. A slice never ends inside a block. */
 typedef struct {
     size_t first, end;
 } blocks_t;
@@ -115,7 +115,7 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
             status = measure_piece(hpz, transfer, (uint32_t)i);
         }
     }
-    if (transfer->n_own > 0) { /* without own elements the master may be NULL */
+    if (transfer->n_own > 0) { /* if n_own is 0, the master may be NULL */
         memcpy(own->last + transfer->own_first, own->sync.master + transfer->own_first,
                transfer->n_own * sizeof(float));
     }
@@ -132,7 +132,7 @@ void tw_hpz_lag_end(tw_hpz_unit_t *unit)
 {
     tw_hpz_lag_t before = unit->lag;
     unit->lag = unit->now;
-    unit->now = before; /* the memory of its list is used again */
+    unit->now = before; /* reuse the memory of its list */
 }
 
 /* ---- in a message -------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
     return block_elems(hpz, piece_in_unit(hpz, unit, late.tensor, hpz->node, &t), late.block);
 }
 
-/** Return 1 if a block that was late after the last sync is in this slice. */
+/** Return 1 if this slice contains a block that was late after the last sync. */
 static int is_in(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_late_t late)
 {
     size_t t;

@@ -1,5 +1,5 @@
-/** Computes who owns what: arithmetic alone. A tensor is split over the places of a node, and each such part
- *  over the nodes. */
+/** Computes who owns what, by arithmetic only. A tensor is split over the places of a node, and each of these
+ *  parts over the nodes. */
 #include "hpz/layout.h"
 
 #include <limits.h>
@@ -11,11 +11,11 @@ struct tw_hpz_layout_s {
     int n_nodes, ranks_per_node, n_units;
     size_t n_tensors;
     size_t *sizes;      /* [n_tensors] elements */
-    size_t *first;      /* [n_units + 1] the first tensor of each unit */
+    size_t *first;      /* [n_units + 1] index of each unit's first tensor */
     size_t *full;       /* [n_tensors] offsets in the whole unit */
-    size_t *secondary;  /* [n_tensors][ranks_per_node] offsets in the parts */
+    size_t *secondary;  /* [n_tensors][ranks_per_node] offsets in the secondary parts */
     size_t *primary;    /* [n_tensors][n_nodes][ranks_per_node] offsets in the primary parts */
-    size_t *unit_elems; /* [n_units][1 + L + N * L] elements of the whole and of each part */
+    size_t *unit_elems; /* [n_units][1 + L + N * L] elements of the whole, secondary and primary parts */
 };
 
 static size_t layout_places_of(const tw_hpz_layout_t *layout)
@@ -105,7 +105,8 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec)
     return (elems + block - 1) / block * block;
 }
 
-/** Return the last place in (first, end] where a slice may end, or else the first one after `first`. */
+/** Return the last place in (first, end] where a slice may end; if there is none, the first one after
+ *  `first`. */
 static size_t place_to_cut(const tw_hpz_layout_t *layout, int unit, size_t first, size_t end, size_t step)
 {
     size_t tensor, n_tensors = tw_hpz_layout_tensors(layout, unit, &tensor);
@@ -192,7 +193,7 @@ static tw_status_t layout_check(const tw_hpz_tensor_t *tensors, size_t n_tensors
     return TW_OK;
 }
 
-/** Append n elements of a tensor to a part that has *elems so far; return where they begin. */
+/** Append n elements to a part that has *elems so far; return the offset of the first. */
 static size_t layout_append(size_t *elems, size_t n)
 {
     size_t offset = *elems;

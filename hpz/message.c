@@ -1,15 +1,15 @@
-/** Writes the message that a rank sends to its rail in a sync of a slice, and applies those of others. Here
- *  a piece means as much of it as lies in the slice.
+/** Encodes a rank's message to its rail in a sync of a slice, and applies the messages of other ranks. In
+ *  this file, a piece means the part of it that lies in the slice.
  *
- *  FULL       its pieces in bf16, in the order of the tensors
- *  QUANTIZED  pieces of quantized tensors, encoded, each from a multiple of 16 bytes on; then those of the
- *             others in bf16; then, with params.lag_plain, the late blocks (lag.c)
- *  LOSSLESS   all pieces as one message of tw_quant_delta_encode; nothing for an empty part. With pieces of
- *             fp8: u32 length of that message, which has the others; it; then codes of fp8, as one message of
- *             tw_quant_delta8_encode. Old codes are made with the new exponent, which all ranks know, so
- *             hardly any changes when an exponent does
+ *  FULL       all pieces in bf16, in the order of the tensors
+ *  QUANTIZED  the encoded pieces of quantized tensors, each at a multiple of 16 bytes; then the pieces of the
+ *             other tensors in bf16; then, with params.lag_plain, the late blocks (lag.c)
+ *  LOSSLESS   all pieces in one message of tw_quant_delta_encode; nothing for an empty part. If some pieces
+ *             are fp8: u32 length of such a message with the other pieces; this message; then the codes of
+ *             the fp8 pieces in one message of tw_quant_delta8_encode. Old codes are recomputed with the new
+ *             exponent, which all ranks know, so a new exponent by itself changes hardly any code
  *
- *  Frozen tensors are in FULL alone. */
+ *  Frozen tensors are only in FULL. */
 #include <string.h>
 
 #include "hpz/state.h"
@@ -33,7 +33,7 @@ static int message_is_plain(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tens
     return kind == TW_HPZ_FULL || hpz->params.tensors[tensor].unquantized;
 }
 
-/** Return 1 if this kind of message leaves the tensor out: frozen ones are in no delta. */
+/** Return 1 if this kind of message leaves the tensor out: deltas have no frozen tensors. */
 static int is_left_out(const tw_hpz_t *hpz, tw_hpz_sync_t kind, size_t tensor)
 {
     return kind != TW_HPZ_FULL && hpz->params.tensors[tensor].frozen;
@@ -53,7 +53,7 @@ static tw_hpz_piece_t piece_of(const tw_hpz_t *hpz, tw_hpz_slice_t slice, size_t
     return tw_hpz_slice_piece(hpz->layout, tensor, node, hpz->local, slice);
 }
 
-/** Return the bytes of all pieces of a node, without late blocks. */
+/** Return the bytes of all pieces in a node's message, without late blocks. */
 static size_t pieces_bytes(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, tw_hpz_sync_t kind, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), bytes = 0;
@@ -77,7 +77,7 @@ static int is_fp8(const tw_hpz_t *hpz, size_t tensor)
     return hpz->exponents && hpz->exponents[tensor] != TW_HPZ_BF16;
 }
 
-/** Return how many elements of a lossless message are fp8. */
+/** Return how many elements of a node's lossless message are fp8. */
 static size_t fp8_elems(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node)
 {
     size_t first, n = tw_hpz_layout_tensors(hpz->layout, unit, &first), n_elems = 0;
@@ -116,7 +116,7 @@ static const uint16_t *fresh_of(const tw_hpz_transfer_t *transfer, tw_hpz_piece_
     return transfer->fresh + (piece.offset - transfer->own_first);
 }
 
-/** Write the changes of the quantized tensors from *at on, and move *at to where they end. */
+/** Write the changes of the quantized tensors from *at on, and move *at to their end. */
 static tw_status_t write_deltas(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, uint8_t **at)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -154,7 +154,7 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** Round the own new values of fp8 tensors. */
+/** Round the new values of this rank's fp8 tensors. */
 static void round_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const float *master = hpz->units[transfer->unit].sync.master;
@@ -168,7 +168,7 @@ static void round_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     }
 }
 
-/** List a node's pieces of fp8 as segments of codes; otherwise as delta_pieces. */
+/** List a node's fp8 pieces as segments of codes. The other pieces are listed by delta_pieces. */
 static size_t code_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -192,8 +192,8 @@ static size_t code_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int 
     return n;
 }
 
-/** List a node's pieces, except those of fp8, as segments of a lossless delta. has_fresh 1: they are the own
- *  pieces, whose new values are encoded; 0: they are decoded in place. */
+/** List a node's pieces, except fp8 ones, as segments of a lossless delta. has_fresh 1: this rank's pieces,
+ *  to encode their new values; 0: pieces to be decoded in place. */
 static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node, int has_fresh)
 {
     const tw_hpz_unit_t *own = &hpz->units[transfer->unit];
@@ -213,7 +213,7 @@ static size_t delta_pieces(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int
     return n;
 }
 
-/** Bring this rank's own replica up to date after a lossless delta, by copying the new values. Encoding has
+/** Update this rank's own replica after a lossless delta, by copying the new values. Encoding has already
  *  updated the states. */
 static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
@@ -230,8 +230,8 @@ static tw_status_t apply_own_lossless(const tw_hpz_t *hpz, const tw_hpz_transfer
     return TW_OK;
 }
 
-/** Encode a lossless delta. Memory other than the host's has a single buffer of new values, which the next
- *  transfer overwrites; there the replica gets them at once. */
+/** Encode a lossless delta. Memory other than the host's has only one buffer of new values, which the next
+ *  transfer overwrites, so there the replica is updated at once. */
 static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
     int has_codes = fp8_elems(hpz, transfer->unit, transfer->slice, hpz->node) > 0;
@@ -314,7 +314,7 @@ static tw_status_t apply_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** Apply a message's changes to the codes that code_pieces has listed. */
+/** Apply a message's changes to the codes that code_pieces has listed, and then to the replica. */
 static tw_status_t apply_codes(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, int node,
                                const uint8_t *message, size_t bytes)
 {

@@ -1,10 +1,10 @@
-/* Finds where the ranks are, nodes and rails, and makes their communicators. */
+/* Finds out on which nodes and rails the ranks are, and makes the communicators of node and rail. */
 #include <limits.h>
 #include <stdlib.h>
 
 #include "hpz/state.h"
 
-/** Set the places for nodes of unequal size, which have no replicas: each rank counts as a node. */
+/** For nodes with unequal numbers of ranks, which have no replicas: count each rank as a node. */
 static void find_single_places(tw_hpz_t *hpz)
 {
     hpz->is_flat = 1;
@@ -75,7 +75,7 @@ int tw_hpz_local_of(const tw_hpz_t *hpz, int rank)
     return hpz->is_flat ? 0 : tw_coll_local_of(hpz->params.coll, rank);
 }
 
-/** Make a communicator of the ranks of the own node (by_node) or of the own rail, in rank order. */
+/** Make a communicator of the ranks of this rank's node (by_node 1) or rail (by_node 0), in rank order. */
 static tw_status_t make_group(tw_hpz_t *hpz, int by_node, tw_coll_t **out)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;

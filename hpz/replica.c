@@ -45,7 +45,7 @@ tw_status_t tw_hpz_settle(const tw_hpz_t *hpz, tw_status_t status)
     return status == TW_OK ? waited : status;
 }
 
-/** Copy the own part of a whole unit to the replica, and clear the previous changes. */
+/** Copy this rank's part of a whole unit to the replica, and clear the previous changes. */
 static tw_status_t take_part(tw_hpz_t *hpz, int unit, const void *full)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;

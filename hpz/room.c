@@ -13,7 +13,7 @@ static size_t most_tensors(const tw_hpz_t *hpz)
     return most;
 }
 
-/** An hpz for planning posts nothing, so its arrays need no room for all ranks. */
+/** An hpz for planning (coll NULL) posts nothing, so its arrays need no room for all ranks. */
 tw_status_t tw_hpz_rooms_make(tw_hpz_t *hpz)
 {
     size_t tensors = most_tensors(hpz) + 1, world = hpz->params.coll ? (size_t)hpz->world : 1;
@@ -37,7 +37,7 @@ static tw_status_t make_last(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** Allocate one block of memory for all units; *own is the block if the hpz has to free it. */
+/** Allocate one block of memory for all units. *own is set to it if the hpz must free it. */
 static void *room_take_all(tw_hpz_t *hpz, size_t elem_bytes, void **own)
 {
     size_t n_bytes = 0;
@@ -76,7 +76,7 @@ static tw_status_t refuse_memory(const tw_hpz_t *hpz, const char *why)
     return tw_fail(TW_ERR_UNSUPPORTED, "rank %d: replicas in such memory: %s", hpz->rank, why);
 }
 
-/** Set hpz->memory, where replicas lie, and reserve there what syncs need. */
+/** Set hpz->memory, the replicas' memory, and reserve there what syncs need. */
 static tw_status_t make_memory(tw_hpz_t *hpz)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -117,7 +117,7 @@ tw_status_t tw_hpz_replicas_make(tw_hpz_t *hpz)
     return status;
 }
 
-/** Set the exponents, and allocate codes of a slice, old and new. */
+/** Set the exponents, and allocate old and new codes for one slice. */
 tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents)
 {
     TW_FAIL_IF(hpz->is_elsewhere || hpz->quant || hpz->params.fp32_replicas, TW_ERR_UNSUPPORTED,
