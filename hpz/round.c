@@ -14,16 +14,16 @@ typedef struct part {
     size_t offset, n_elems, n_bytes;
     tw_type_t type;
     size_t encoded_bytes;
-    uint64_t given; /* hash of the values that were given last */
+    uint64_t given; /* hash of the part's values in the last gather */
 } part_t;
 
 struct tw_hpz_round {
     tw_quant_t *quant;
     part_t *parts;
     size_t n_parts;
-    size_t chunk_elems; /* elements of one call of the codec: whole frames of it */
+    size_t chunk_elems; /* most elements of one call of the codec; a multiple of its frames */
     float *given, *had; /* [chunk_elems] */
-    uint32_t step;      /* counts calls, for the seed of stochastic rounding */
+    uint32_t step;      /* number of calls, a seed of stochastic rounding */
 };
 
 static tw_status_t round_check(const tw_hpz_kept_params_t *params, size_t index)
@@ -103,7 +103,7 @@ void tw_hpz_round_destroy(tw_hpz_round_t *round)
     }
 }
 
-/** Return the bytes of a message before the first change. */
+/** Return the offset of the first change in a message. */
 static size_t head_bytes(const tw_hpz_round_t *round)
 {
     return ((round->n_parts + 7) / 8 + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -120,7 +120,7 @@ size_t tw_hpz_round_bound_bytes(const tw_hpz_round_t *round)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/** Note the hash of the values that are given; return 1 if the same were given last. */
+/** Store the hash of the part's values. Return 1 if they are the same as in the last gather. */
 static int is_given_again(part_t *part, const uint8_t *fresh)
 {
     uint64_t before = part->given;
@@ -135,7 +135,7 @@ void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh)
     }
 }
 
-/** Return how many elements the part's chunk that begins at `first` has. */
+/** Return how many elements the chunk of a part that begins at `first` has. */
 static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t first)
 {
     size_t rest = part->n_elems - first;
@@ -147,7 +147,7 @@ static size_t round_place_of(const part_t *part, size_t first)
     return part->offset + first * tw_type_bytes(part->type);
 }
 
-/** Sum the squares of a part's change and of its values. They are not finite if a value is not. */
+/** Sum the squares of a part's change, and of its values. The sums are not finite if any value is not. */
 static void round_measure(tw_hpz_round_t *round, const part_t *part, const uint8_t *run, const uint8_t *fresh,
                           double *change, double *size)
 {
@@ -232,7 +232,7 @@ static int has_change(const uint8_t *message, size_t index)
     return message[index / 8] >> index % 8 & 1;
 }
 
-/** Return the length of the message that begins at `message`; 0 if no encoder writes such a message. */
+/** Return the length of the message that begins at `message`; 0 if the message is invalid. */
 static size_t message_bytes(const tw_hpz_round_t *round, const uint8_t *message, size_t bytes)
 {
     size_t head = head_bytes(round), expected = head;

@@ -1,8 +1,8 @@
-/** Exchanges a unit's changes along the rail, slice by slice if it is large.
- *  Messages whose lengths vary are posted once all lengths have come, in the order in which the slices began.
- *  Lengths and messages have a communicator each, so all ranks have this order, whenever the lengths arrive.
- *  How many slices are under way together depends on room and on timing; their order does not, as no unit
- *  begins before all slices of the previous one have begun. */
+/** Exchanges a unit's changes along the rail. A large unit goes slice by slice. Messages of variable length
+ *  are posted when all lengths have arrived, in the order in which the slices began. Lengths and messages
+ *  have separate communicators, so all ranks use this order whenever the lengths arrive. The number of slices
+ *  under way depends on sync_elems and on timing. Their order does not, because no unit begins before all
+ *  slices of the previous one have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -70,7 +70,7 @@ void tw_hpz_transfers_cleanup(const tw_hpz_t *hpz, tw_hpz_unit_t *unit)
     }
 }
 
-/** Allocate a transfer with its lists of lengths, without memory for new values and messages. */
+/** Allocate a transfer and its lists of lengths, but no memory for new values and messages. */
 static tw_hpz_transfer_t *transfer_alloc(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice)
 {
     size_t nodes = (size_t)hpz->n_nodes;
@@ -128,7 +128,7 @@ static size_t sync_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Return the arguments of the exchange of messages: a segment for each node; the own message stays. */
+/** Return the arguments of the exchange of messages: a segment for each node. This rank's is in place. */
 static tw_coll_args_t payload_args(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer,
                                    tw_coll_segment_t *segments)
 {
@@ -162,8 +162,8 @@ static tw_status_t post_counted(tw_hpz_t *hpz, tw_coll_t *rail, const tw_coll_ar
     return status;
 }
 
-/** Check the lengths that other nodes sent, before memory is allocated for their messages. TW_ERR_FORMAT: no
- *  message has such a length. */
+/** Check the lengths that other nodes sent, before memory is allocated for their messages. TW_ERR_FORMAT: a
+ *  length is above the maximum. */
 static tw_status_t check_lengths(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -197,7 +197,7 @@ static tw_status_t post_payload(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** Receive the lengths of a transfer. With wait 0: TW_IN_PROGRESS if they have not come yet. */
+/** Receive the lengths of a transfer. With wait 0: return TW_IN_PROGRESS if they have not arrived. */
 static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
 {
     if (!transfer->lengths) {
@@ -210,8 +210,8 @@ static tw_status_t look_for_lengths(tw_hpz_transfer_t *transfer, int wait)
     return status;
 }
 
-/** Post the messages of the first transfer in the queue. With wait 0: TW_IN_PROGRESS if its lengths have not
- *  come yet. A transfer that fails stays in the queue, and fails again. */
+/** Post the messages of the first transfer in the queue. With wait 0: return TW_IN_PROGRESS if its lengths
+ *  have not arrived. A transfer that fails stays in the queue, so that later calls fail again. */
 static tw_status_t sync_advance(tw_hpz_t *hpz, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&hpz->queue);
@@ -263,7 +263,7 @@ static tw_status_t check_begin(const tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind
     return TW_OK;
 }
 
-/** Fill in the lengths of all messages, or their bounds; if lengths vary, post their exchange. */
+/** Set the lengths of all messages, or upper bounds of them. If lengths vary, post their exchange. */
 static tw_status_t settle_lengths(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, size_t own_bytes)
 {
     tw_hpz_sync_t kind = hpz->units[transfer->unit].sync.kind;
@@ -298,7 +298,7 @@ static int has_room(const tw_hpz_t *hpz, int unit)
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/** Free the new values if nobody needs them; outside host memory the next transfer uses their buffer. */
+/** Free the new values if nothing needs them. Outside host memory, the next transfer uses their buffer. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {
@@ -329,13 +329,13 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** Return 1 if the next slice of a unit may begin. One slice may always be on its way. */
+/** Return 1 if the next slice of a unit may begin. The first one may always. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
     return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);
 }
 
-/** Begin slices of the unit that has some left, as many as there is room for. */
+/** Begin as many slices of hpz->partial, the unit with slices left, as there is room for. */
 static tw_status_t begin_more(tw_hpz_t *hpz)
 {
     tw_status_t status = TW_OK;
@@ -369,7 +369,7 @@ tw_status_t tw_hpz_sync_begin(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, const
 
 /* ---- finishing a sync ---------------------------------------------------------------------------------- */
 
-/** Apply the messages of all nodes, in node order, which is the order of the pieces too. */
+/** Apply the messages of all nodes, in node order. */
 static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const uint8_t *at = transfer->others;
@@ -387,7 +387,7 @@ static tw_status_t apply_all(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return status;
 }
 
-/** Receive the messages of all nodes. With wait 0: TW_IN_PROGRESS if they have not come yet. */
+/** Receive the messages of all nodes. With wait 0: return TW_IN_PROGRESS if they have not arrived. */
 static tw_status_t sync_exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int wait)
 {
     tw_status_t status = TW_OK;
@@ -401,7 +401,7 @@ static tw_status_t sync_exchange(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, int
     return status == TW_OK ? tw_hpz_progress(hpz) : status;
 }
 
-/** Clear the previous changes: a full sync begins lossless deltas anew. */
+/** Clear the previous changes of a slice, because a full sync restarts lossless deltas. */
 static tw_status_t forget_states(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
     const tw_hpz_memory_t *memory = &hpz->memory;
@@ -424,12 +424,12 @@ static tw_status_t apply(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
     return tw_hpz_lag_measure(hpz, transfer);
 }
 
-/** Finish a unit's first slice that is on its way. The unit's other slices are sent even if a message does
- *  not fit the replica, since the other nodes wait for them. */
+/** Finish the first unfinished slice of a unit. Even if a message does not fit the replica, the unit's other
+ *  slices are still exchanged, since the other nodes wait for them. */
 static tw_status_t finish_slice(tw_hpz_t *hpz, tw_hpz_under_way_t *sync, int wait)
 {
     tw_hpz_transfer_t *transfer = STAILQ_FIRST(&sync->transfers);
-    /* After an error the communicator may still write to the transfer, so that is freed once it has ended. */
+    /* After an error the communicator may still write to the transfer, which is then freed with the hpz. */
     TW_TRY(sync_exchange(hpz, transfer, wait));
     tw_status_t status = tw_hpz_settle(hpz, apply(hpz, transfer));
     sync->spoilt = sync->spoilt == TW_OK ? status : sync->spoilt;
@@ -493,7 +493,7 @@ static uint64_t planned_slice_bytes(tw_hpz_t *hpz, tw_hpz_transfer_t *transfer, 
     for (int n = 0; n < hpz->n_nodes; n++) {
         transfer->bytes[n] = expected_bytes(hpz, transfer, kind, bits, n);
     }
-    /* Nobody writes there, but it must not be NULL. */
+    /* Nothing is written there, but the addresses must not be NULL. */
     transfer->message = transfer->others = (uint8_t *)transfer->bytes;
     tw_coll_args_t args = payload_args(hpz, transfer, hpz->segments);
     transfer->message = transfer->others = NULL;

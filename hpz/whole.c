@@ -1,10 +1,10 @@
-/** Fills in arguments of operations over all ranks, between primary parts and whole units. */
+/** Fills in the arguments of operations between primary parts and whole units, over all ranks. */
 #include <string.h>
 
 #include "hpz/state.h"
 
-/** Return 1 if a unit's pieces are shards in rank order, as with one rank per node, or a single node.
- *  Otherwise each piece is a segment that belongs to one rank alone. */
+/** Return 1 if the pieces of each tensor are in rank order, as with one rank per node or a single node. Then
+ *  a tensor is one segment. Otherwise each piece is a segment that belongs to one rank. */
 static int is_rank_major(const tw_hpz_t *hpz)
 {
     return hpz->n_nodes == 1 || hpz->ranks_per_node == 1;
@@ -34,7 +34,7 @@ static tw_coll_segment_t segment_of(const tw_hpz_t *hpz, size_t tensor, const bu
     return segment;
 }
 
-/** Add a tensor as one segment that all ranks share. */
+/** Add a tensor as one segment with a piece for each rank. */
 static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *buffers,
                            tw_coll_segment_t *segments, size_t *counts)
 {
@@ -50,7 +50,7 @@ static size_t whole_tensor(const tw_hpz_t *hpz, size_t tensor, const buffers_t *
     return 1;
 }
 
-/** Add a segment that belongs to one rank alone. */
+/** Add a segment with the piece of one rank. */
 static void one_piece(const tw_hpz_t *hpz, size_t tensor, int rank, tw_hpz_piece_t piece,
                       const buffers_t *buffers, size_t full_offset, tw_coll_segment_t *segment,
                       size_t *counts)

@@ -1,5 +1,5 @@
-/* Reads safetensors files. The whole header is checked at the start: dtypes, shapes, and where each tensor
- * lies. */
+/* Reads safetensors files. Opening one checks its whole header: dtypes, shapes, and the place of each
+ * tensor. */
 #include "safetensors/safetensors.h"
 
 #include <endian.h>
@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-/* The reference implementation refuses longer headers, too: no sane one is longer. */
+/* Maximum length of a header, as in the reference implementation. */
 #define HEADER_MAX_BYTES 100000000u
 #define LENGTH_BYTES 8u
 #define METADATA_KEY "__metadata__"
@@ -33,7 +33,7 @@ typedef struct dtype_info {
     const char *name;
     size_t bytes;
     tw_type_t type;
-    size_t packed; /* how many numbers `bytes` hold; 0: one */
+    size_t packed; /* how many numbers are packed into `bytes`; 0: one */
 } dtype_info_t;
 
 static const dtype_info_t dtypes[] = {
@@ -140,7 +140,7 @@ static tw_status_t parse_tensor(const tw_safetensors_t *file, const char *name, 
     return parse_offsets(file, entry, tensor, dtype);
 }
 
-/** Order tensors by where they begin; empty ones come before the one that begins at the same place. */
+/** Order tensors by their begin. An empty tensor comes before a non-empty one with the same begin. */
 static int compare_tensors(const void *a, const void *b)
 {
     const tw_safetensors_tensor_t *x = a, *y = b;
@@ -153,8 +153,7 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/** Check that there are neither holes nor overlaps: bytes that no tensor owns are a sign of a damaged
- *  header. */
+/** Check that there are neither holes nor overlaps. Bytes outside all tensors indicate a damaged header. */
 static tw_status_t check_layout(const tw_safetensors_t *file)
 {
     size_t at = 0;

@@ -1,4 +1,4 @@
-/* Writes safetensors files: the header first, as JSON; then the data; then the file gets its name. */
+/* Writes safetensors files: first the header, as JSON, then the data. At the end it renames the file. */
 #include "safetensors/safetensors.h"
 
 #include <endian.h>
@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #define METADATA_KEY "__metadata__"
-/* Data begin at a multiple of this, as in files of the reference implementation. */
+/* The data begin at a multiple of this, as in files of the reference implementation. */
 #define ALIGN_BYTES 8u
 
 struct tw_safetensors_writer {
@@ -147,7 +147,7 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
     if (status != TW_OK) {
         goto err_writer;
     }
-    write_header(writer->out, header); /* the stream's errors are checked when the file is finished */
+    write_header(writer->out, header); /* errors of the stream are checked at the end (ferror) */
     free(header);
     *out = writer;
     return TW_OK;
@@ -170,7 +170,7 @@ tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const v
     return TW_OK;
 }
 
-/** Flush a file's folder to the disk: only then its name is there. */
+/** Flush a file's directory to the disk, which makes the file's new name permanent. */
 static tw_status_t sync_folder(const char *path)
 {
     char *copy = strdup(path);
@@ -203,7 +203,7 @@ static tw_status_t close_file(tw_safetensors_writer_t *writer)
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer)
 {
     tw_status_t status = close_file(writer);
-    tw_safetensors_writer_destroy(writer); /* there is no temporary file any more if all went well */
+    tw_safetensors_writer_destroy(writer); /* after success, the temporary file does not exist any more */
     return status;
 }
 

@@ -88,7 +88,7 @@ const char *tw_devices_address_text(const uint8_t address[16], char text[TW_DEVI
 
 /* ---- subnets ------------------------------------------------------------------------------------------- */
 
-/** The bytes of an IP address; 0: it is another kind. */
+/** Get the bytes of an IP address. Returns how many; 0 if it is no IP address. */
 static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
 {
     if (address && address->sa_family == AF_INET) {
@@ -102,8 +102,8 @@ static size_t bytes_of(const struct sockaddr *address, const uint8_t **data)
     return 0;
 }
 
-/** Returns 1 if an address of `n` bytes is in the subnet of the entry's own address. Link-local addresses are
- *  in none: they always use their own device. */
+/** Return 1 if an address of `n` bytes is in the entry's subnet. Link-local addresses are in none: they
+ *  always use their own device. */
 static int list_has(const struct ifaddrs *entry, const uint8_t *address, size_t n)
 {
     const uint8_t *own = NULL, *mask = NULL;

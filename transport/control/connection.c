@@ -10,7 +10,7 @@
 #include "transport/control/socket.h"
 
 #define IN_START_BYTES 256
-/** A buffer that grew beyond this for one large message is freed. */
+/** A buffer that has grown beyond this size, for a large message, is freed after use. */
 #define KEEP_BYTES 65536
 
 void tw_connection_init(tw_connection_t *connection, int fd)
@@ -35,7 +35,7 @@ int tw_connection_is_open(const tw_connection_t *connection)
     return connection->fd >= 0;
 }
 
-/** Judge the result of a call. TW_IN_PROGRESS: the socket can do no more now. */
+/** Return the status of a read or write with this result. TW_IN_PROGRESS: the socket can do no more now. */
 static tw_status_t io_status(tw_connection_t *connection, ssize_t result)
 {
     if (result > 0) {
@@ -74,7 +74,7 @@ static int connection_reserve(uint8_t **buffer, size_t *capacity, size_t bytes)
     return 1;
 }
 
-/** The parts of a message on the wire beside its payload. */
+/** Offset of a message's payload on the wire, and total length of the message. */
 typedef struct frame {
     size_t payload_at, total;
 } frame_t;
@@ -142,8 +142,8 @@ int tw_connection_wants_write(const tw_connection_t *connection)
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
-/** Read until `bytes` of the message are there. Memory grows with what has arrived, not with what the header
- *  announces. */
+/** Read until `bytes` of the message have arrived. The buffer grows with the bytes that arrive, not to the
+ *  length in the header, which could be forged. */
 static tw_status_t connection_fill(tw_connection_t *connection, size_t bytes)
 {
     while (connection->in_bytes < bytes) {
@@ -173,7 +173,7 @@ static void consume(tw_connection_t *connection)
     }
 }
 
-/** Read the header of the next message; open a sealed one, once. */
+/** Read the header of the next message. Decrypts a sealed header, but only once. */
 static tw_status_t read_header(tw_connection_t *connection, tw_msg_header_t *header)
 {
     tw_seal_t *seal = connection->session.seal[1];
@@ -216,7 +216,7 @@ tw_status_t tw_connection_receive(tw_connection_t *connection, unsigned accepted
 
 /* ---- blocking ------------------------------------------------------------------------------------------ */
 
-/** Wait until the socket is ready. TW_OK: look again; TW_ERR_TIMEOUT. */
+/** Wait until the socket is ready. TW_OK: it may be; TW_ERR_TIMEOUT. */
 static tw_status_t wait_ready(tw_connection_t *connection, short events, uint64_t deadline_ns)
 {
     const uint64_t now = tw_time_ns();

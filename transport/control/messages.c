@@ -1,5 +1,4 @@
-/** Writing and parsing of the rendezvous messages. Nothing that comes in is trusted: every length is checked
- *  before use. */
+/** Writes and parses the messages of messages.h. No input is trusted: every length is checked before use. */
 #include "transport/control/messages.h"
 
 #include <stdlib.h>
@@ -43,7 +42,7 @@ static void write_number(tw_msg_writer_t *writer, uint64_t value, size_t bytes)
     tw_msg_write(writer, raw, bytes);
 }
 
-/** What is left to read. Reading past the end gives zeros, and is remembered. */
+/** The bytes that are left to read. Reading past the end gives zeros, and sets `failed`. */
 typedef struct reader {
     const uint8_t *data;
     size_t left;
@@ -92,7 +91,7 @@ const char *tw_msg_type_name(int type)
     }
 }
 
-/** Largest payload of a type; -1: no such type. */
+/** Return the largest payload of a message type, or -1 if there is no such type. */
 static int64_t max_bytes_of(int type)
 {
     switch (type) {
@@ -146,7 +145,7 @@ void tw_msg_join_write(const tw_msg_join_t *join, tw_msg_writer_t *out)
     tw_msg_write(out, join->who.node_tls, sizeof(join->who.node_tls));
 }
 
-/** Read a text that must end within a field of its own. */
+/** Read a text from a field of `bytes`, in which it must end with a 0. */
 static void read_text(reader_t *reader, char *text, size_t bytes)
 {
     const uint8_t *raw = msg_read_bytes(reader, bytes);

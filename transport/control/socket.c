@@ -66,7 +66,7 @@ int tw_socket_listen(const char *host, int port)
         v6.sin6_addr = in6addr_loopback; /* for hosts without IPv4 */
     }
     const int fd = bind_and_listen((struct sockaddr *)&v6, sizeof(v6));
-    /* The host has no IPv6. */
+    /* Use IPv4 if the host has no IPv6. */
     if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
         return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
     }
@@ -134,7 +134,7 @@ static int bind_to_device(int fd, const char *device)
     return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
 }
 
-/** Begin to connect. from, device: NULL: the system chooses. Returns the socket, or -1 with errno set. */
+/** Begin to connect. from or device NULL: the system chooses it. Returns the socket, or -1 with errno set. */
 static int socket_begin(const struct sockaddr_storage *from, const char *device,
                         const struct sockaddr_storage *to, socklen_t bytes)
 {
@@ -178,7 +178,7 @@ int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16]
     return socket_begin(&own, from->is_bound ? from->device : NULL, &to, bytes);
 }
 
-/** The options that tell by which device the first packet of a connection came in. */
+/** Socket options that return the device on which a connection's first packet arrived. */
 static const struct {
     int level, wanted, get, type;
     size_t index_at;
@@ -188,7 +188,7 @@ static const struct {
     {IPPROTO_IP, IP_PKTINFO, IP_PKTOPTIONS, IP_PKTINFO, offsetof(struct in_pktinfo, ipi_ifindex)},
 };
 
-/** The number of the device by which a connection came in; 0: the system does not say. */
+/** Return the interface index of the device on which a connection came in; 0 if the system does not say. */
 static unsigned came_by(int fd)
 {
     unsigned index = 0;
@@ -284,7 +284,7 @@ tw_status_t tw_socket_connect(const char *host, int port, uint64_t deadline_ns, 
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/** Turn an IPv4 address that is mapped into IPv6 back into IPv4. */
+/** Convert an IPv4 address that is mapped into IPv6 back to IPv4. */
 static socklen_t unwrap(struct sockaddr_storage *address, socklen_t bytes)
 {
     const struct sockaddr_in6 v6 = *(struct sockaddr_in6 *)address;
@@ -316,7 +316,7 @@ int tw_socket_peer_address(int fd, uint8_t address[16])
            tw_devices_address((struct sockaddr *)&storage, address);
 }
 
-/** The number of the device of a link-local address; 0: it is of no device. */
+/** Return the interface index of a link-local address; 0 for other addresses. */
 static unsigned scope_of(const struct sockaddr *address)
 {
     return address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_scope_id : 0;
@@ -335,8 +335,8 @@ void tw_socket_device(int fd, char *device, size_t device_bytes)
         return;
     }
     for (const struct ifaddrs *i = list; i && !device[0]; i = i->ifa_next) {
-        /* The same link-local address may be on several links. All of 127.0.0.0/8 belongs to the loopback
-         * device, though it lists one address. */
+        /* The same link-local address may exist on several links. The loopback device has all of 127.0.0.0/8,
+         * though it lists only one address. */
         const int match = tw_net_address_kind(own) >= TW_NET_KIND_LOOPBACK
                               ? i->ifa_addr && (i->ifa_flags & IFF_LOOPBACK)
                               : tw_devices_address(i->ifa_addr, other) && !memcmp(own, other, sizeof(own)) &&

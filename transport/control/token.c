@@ -69,7 +69,7 @@ void tw_token_share_make(tw_token_share_t *share)
     crypto_scalarmult_base(share->open, share->secret);
 }
 
-/** Make the seal of one direction. NULL: out of memory. */
+/** Make the seal of one direction. Returns NULL if out of memory. */
 static tw_seal_t *seal_of(const tw_token_key_t *key, const uint8_t *client, const uint8_t *server,
                           const uint8_t common[crypto_scalarmult_BYTES])
 {
@@ -81,7 +81,7 @@ static tw_seal_t *seal_of(const tw_token_key_t *key, const uint8_t *client, cons
     crypto_generichash_update(&state, server, TW_TOKEN_SHARE_BYTES);
     crypto_generichash_update(&state, common, crypto_scalarmult_BYTES);
     crypto_generichash_final(&state, own, sizeof(own));
-    /* Every processor supports this cipher; the messages are few and short. */
+    /* This cipher needs no special instructions. It is fast enough, as messages are few and short. */
     tw_seal_t *seal = tw_seal_create(TW_CIPHER_CHACHA20_POLY1305, own);
     sodium_memzero(own, sizeof(own));
     return seal;

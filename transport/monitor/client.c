@@ -1,8 +1,8 @@
-/** The monitor on ranks other than 0, which listens to rank 0 alone. */
+/** The monitor on ranks other than 0. Its only connection is to rank 0. */
 #include "transport/monitor/state.h"
 
-/** Name rank 0 as failed, if it is lost before all have left. If rank 0 still lives, it judges which of
- *  the two has failed. */
+/** Declare rank 0 failed, unless all ranks have left. Tell rank 0, too: if it lives, it judges which has
+ *  failed. */
 static void lose_rank_0(tw_monitor_t *monitor, const char *reason)
 {
     if (tw_monitor_everyone_is_gone(monitor) || tw_monitor_has_verdict(monitor)) {
@@ -102,12 +102,12 @@ static void client_suspect(tw_monitor_t *monitor, int rank, const char *why)
     tw_monitor_send_notice(monitor->connections, TW_MSG_REPORT, rank, why);
 }
 
-/** Tell rank 0, which gives the verdict or is lost itself. */
+/** Ask rank 0 to fail a rank. Rank 0 then sends the verdict, or is lost itself. */
 static void client_blame(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_connection_is_open(monitor->connections)) {
         tw_monitor_send_notice(monitor->connections, TW_MSG_ABORT, rank, reason);
-    } else { /* all others have left */
+    } else { /* all other ranks have left */
         tw_monitor_publish(monitor, rank, reason);
     }
 }

@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-/** A silence that ended so many long silences ago does not count any more: that is twice the timeout, after
- *  which everybody has a verdict. */
+/** Silences that ended more than this many times long_ns ago do not count any more. This is twice the
+ *  timeout, by which time every rank has a verdict. */
 #define LATELY 8
 
-/** The least share of a silence that must have been an outage. When seven signs of life did not come, the
- *  first was due up to one interval after the last one that did, and what is sent again after an outage comes
- *  later by up to the outage's length. */
+/** Smallest share of a silence that must be an outage. When seven heartbeats are missing, the outage began up
+ *  to one interval after the last heartbeat that arrived, and data that is resent after an outage is late by
+ *  up to the outage's length. */
 #define OUTAGE_SHARE (3.0 / 7)
 
 static int node_of(const tw_outages_t *outages, int rank)
@@ -67,8 +67,8 @@ void tw_outages_hear(tw_outages_t *outages, int rank, uint64_t now)
     }
 }
 
-/** Excuse a silence by time in which a process did not run. Both ends may have waited for the same
- *  processors, so the larger time counts. */
+/** Excuse a silence by time in which a process did not run. Both ends may have waited for processors at the
+ *  same time, so the longer wait counts. */
 static void excuse(tw_silence_t *silence, uint64_t late_ns)
 {
     silence->late_ns = late_ns > silence->late_ns ? late_ns : silence->late_ns;
@@ -106,7 +106,7 @@ void tw_outages_pause(tw_outages_t *outages, uint64_t pause_ns, uint64_t now)
 
 /* ---- what follows from it ------------------------------------------------------------------------------ */
 
-/** How much of [from, to] is in [a, b]. */
+/** Return how much of [from, to] overlaps [a, b]. */
 static uint64_t overlap(uint64_t a, uint64_t b, uint64_t from, uint64_t to)
 {
     const uint64_t first = a > from ? a : from, last = b < to ? b : to;
@@ -118,7 +118,7 @@ static uint64_t without(uint64_t ns, uint64_t excused_ns)
     return ns > excused_ns ? ns - excused_ns : 0;
 }
 
-/** Returns 1 if there was, or is, a silence in [from, now] that no process's delay explains. */
+/** Return 1 if there was a silence in [from, now] that no process's delay explains. It may still go on. */
 static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t from, uint64_t now)
 {
     const uint64_t over_ns = overlap(silence->from_ns, silence->to_ns, from, now);
@@ -126,7 +126,7 @@ static int was_silent(const tw_silence_t *silence, uint64_t long_ns, uint64_t fr
     return without(over_ns, silence->excused_ns) >= long_ns || without(still_ns, silence->late_ns) >= long_ns;
 }
 
-/** Returns 1 if there are two other nodes to compare. */
+/** Return 1 if there are at least two other nodes to compare. */
 static int can_tell(const tw_outages_t *outages)
 {
     int n = 0;
@@ -163,7 +163,7 @@ int tw_outages_blame_complaint(const tw_outages_t *outages, int rank, uint64_t n
     return own_link_was_down(outages, outages->long_ns, from, now) ? 0 : rank;
 }
 
-/** Returns 1 if the node of `rank` has been cut off from the others, as far as rank 0 can see. */
+/** Return 1 if rank 0 has seen that the node of `rank` was cut off from the others. */
 static int was_cut_off(const tw_outages_t *outages, int rank, uint64_t from, uint64_t now)
 {
     const int own = own_link_was_down(outages, outages->long_ns, from, now);

@@ -1,10 +1,10 @@
-/** The monitor on rank 0, which listens to everyone, judges, and tells everyone. */
+/** The monitor on rank 0, which listens to all ranks, decides who has failed, and tells all ranks. */
 #include "transport/monitor/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/** A suspected rank may just be leaving: it has this share of the timeout for its goodbye to arrive. */
+/** A suspected rank may just be leaving. Its goodbye may take this share of the timeout to arrive. */
 #define SUSPICION_SHARE 0.25
 
 static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, const char *text)
@@ -14,7 +14,7 @@ static void tell_all(tw_monitor_t *monitor, tw_msg_type_t type, int number, cons
     }
 }
 
-/** Fail a rank. The others are told first: this process may end as soon as its owner knows. */
+/** Declare a rank failed. Tells the others first, as this process may end as soon as its owner knows. */
 static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
 {
     if (tw_monitor_has_verdict(monitor)) {
@@ -24,7 +24,7 @@ static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_publish(monitor, rank, reason);
 }
 
-/** Tell everyone that `rank` leaves, also `rank` itself, which then may close. */
+/** Tell all ranks that `rank` has said goodbye; when `rank` itself hears it, it may close. */
 static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts)
 {
     tw_monitor_mark_gone(monitor, rank, counts[0]);
@@ -65,8 +65,8 @@ static void suspect(tw_monitor_t *monitor, int rank, const char *why)
     note_suspicion(monitor, 0, rank, why);
 }
 
-/** Judge the complaint of a rank that cannot reach rank 0. If its own link is to blame, that rank has failed;
- *  otherwise rank 0 has. */
+/** Handle the report of `rank` that it cannot reach rank 0. If its own link is to blame, that rank has
+ *  failed; otherwise rank 0 has. */
 static void read_complaint(tw_monitor_t *monitor, int rank, const char *text)
 {
     if (tw_monitor_is_gone(monitor, rank)) {
@@ -89,7 +89,7 @@ static tw_status_t read_notice(tw_monitor_t *monitor, int rank, const tw_connect
         server_fail(monitor, notice.number, notice.text);
     } else if (notice.number) {
         note_suspicion(monitor, rank, notice.number, notice.text);
-    } else { /* the rank cannot reach rank 0, which certainly lives */
+    } else { /* the suspect is rank 0, which lives, so suspect the rank that reports it */
         note_suspicion(monitor, 0, rank, notice.text);
     }
     return TW_OK;
@@ -107,7 +107,7 @@ static tw_status_t send_lists(tw_monitor_t *monitor)
             (void)tw_connection_send(&monitor->connections[r], TW_MSG_ADDRESSES, all.data, all.bytes);
         }
     }
-    tw_monitor_lists_forget(monitor); /* lists of the next exchange may come as soon as a rank has these */
+    tw_monitor_lists_forget(monitor); /* the next exchange's lists may come as soon as a rank has these */
     status = status ? status : tw_monitor_gathered(monitor, all.data, all.bytes);
     tw_msg_writer_cleanup(&all);
     return status;
@@ -135,7 +135,7 @@ static void server_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own)
     }
 }
 
-/** Fail a rank that lives, but does not send its list. */
+/** When the time limit of an exchange has passed, fail a rank that has not sent its list. */
 static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 {
     int r = 0;
@@ -150,7 +150,7 @@ static void judge_exchange(tw_monitor_t *monitor, uint64_t now)
 
 /* ---- receiving and judging ----------------------------------------------------------------------------- */
 
-/** Note that a rank is alive: data has come from it, here or elsewhere. */
+/** Note that a rank is alive, because data from it has arrived at this rank or another one. */
 static void server_hear(tw_monitor_t *monitor, int rank, uint64_t now)
 {
     tw_connection_t *connection = &monitor->connections[rank];
@@ -219,7 +219,7 @@ static void server_receive(tw_monitor_t *monitor)
     }
 }
 
-/** Returns 1 if a rank that has not left has been silent for as long as is allowed, less nearly_ns. */
+/** Return 1 if a rank that has not left has been silent for the allowed time, or for nearly_ns less. */
 static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t nearly_ns)
 {
     const tw_connection_t *connection = &monitor->connections[rank];
@@ -228,7 +228,7 @@ static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64
            now - connection->heard_ns > tw_monitor_patience_ns(monitor, rank, now) - nearly_ns;
 }
 
-/** Warn, once, that destroying takes longer on rank 0, and for which ranks it waits. */
+/** Warn once that destroying the transport takes longer on rank 0, and which ranks it waits for. */
 static void say_who_stays(tw_monitor_t *monitor, uint64_t now)
 {
     int n = 0, lowest = 0;
@@ -263,8 +263,8 @@ static void judge_suspicion(tw_monitor_t *monitor, int rank, uint64_t now)
                 blamed == rank ? reason : "it was cut off, and has lost its data connections");
 }
 
-/** Judge silent ranks. Several may have lost the same link, noticed up to a heartbeat and a half apart: the
- *  lowest is named, unless the link was rank 0's. */
+/** Fail a silent rank. If a link has failed, all ranks behind it fall silent within a heartbeat and a half;
+ *  the lowest of them is named, unless the link was rank 0's. */
 static void judge_silence(tw_monitor_t *monitor, uint64_t now)
 {
     char reason[TW_MSG_TEXT_BYTES];

@@ -1,16 +1,16 @@
-/** What both sides of a monitor do: publish a verdict, note a goodbye, send a notice. */
+/** What both sides of a monitor need: publish a verdict, note a goodbye, send a notice. */
 #include "transport/monitor/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
-/** A queue on the way may be this long: the time to fill it, and to send again what did not fit. */
+/** Longest time that data waits in a network queue: to fill it, and to resend what did not fit. */
 #define QUEUE_NS 5000000000ull
 
 void tw_monitor_signal(int fd)
 {
-    (void)eventfd_write(fd, 1); /* fails only if the event is signalled already */
+    (void)eventfd_write(fd, 1); /* fails only if the event is set already */
 }
 
 void tw_monitor_publish(tw_monitor_t *monitor, int rank, const char *reason)
@@ -72,7 +72,7 @@ int tw_monitor_has_verdict(const tw_monitor_t *monitor)
 
 tw_status_t tw_monitor_gathered(tw_monitor_t *monitor, const void *lists, size_t bytes)
 {
-    /* One byte more than the lists have, as NULL must mean failure alone. */
+    /* Allocate one byte more than the lists have: malloc(0) may return NULL without a failure. */
     monitor->gathered = malloc(bytes + 1);
     if (!monitor->gathered) {
         return TW_ERR_NO_MEMORY;

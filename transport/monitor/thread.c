@@ -15,16 +15,15 @@
 #include "transport/monitor/state.h"
 
 #define HEARTBEATS_PER_TIMEOUT 10
-/** The verdict must also reach the others within the timeout. */
+/** Longest silence, as a share of the timeout: the verdict must also reach the others within the timeout. */
 #define SILENCE_SHARE 0.7
-/** So many missed signs of life are no accident. They take less than half of the silence that is judged,
- *  since what is sent again after an outage comes later by up to the outage's length. */
+/** This many missed heartbeats are no accident. It is less than half of the silence that leads to a verdict,
+ *  because data resent after an outage is late by up to the outage's length. */
 #define HEARTBEATS_MISSED 2.5
-/** A rank that has said goodbye waits this long for the others to do so: then all can close without cutting
- *  anyone off. */
+/** Longest time that a rank stays after its goodbye, until all others have said goodbye. All can then close
+ *  without breaking any rank's connections. */
 #define LINGER_SEC 2.0
-/** How long to wait, after the last message, until the other side has closed too, so that nothing sent is
- *  lost. */
+/** Longest wait, after the last message, for the other end to close, so that nothing sent is lost. */
 #define FAREWELL_SEC 1.0
 
 static const tw_monitor_role_t *role_of(const tw_monitor_t *monitor)
@@ -77,7 +76,7 @@ static void take_orders(tw_monitor_t *monitor)
     }
 }
 
-/** How much later than planned this thread runs: the next sign of life was due then. */
+/** Return how late this thread runs: the time since the next heartbeat was due. */
 static uint64_t late_by(const tw_monitor_t *monitor, uint64_t now)
 {
     return now > monitor->next_heartbeat_ns ? now - monitor->next_heartbeat_ns : 0;
@@ -98,7 +97,7 @@ static void send_heartbeats(tw_monitor_t *monitor, uint64_t now)
     memset(monitor->heard_bits, 0, monitor->heard_bytes);
     for (int i = 0; i < monitor->n_connections; i++) {
         tw_connection_t *connection = &monitor->connections[i];
-        /* A rank that does not read gets no more. */
+        /* Send no more to a rank that does not read. */
         if (tw_connection_is_open(connection) && !tw_connection_wants_write(connection)) {
             (void)tw_connection_send(connection, TW_MSG_HEARTBEAT, heartbeat.data, heartbeat.bytes);
         }
@@ -139,7 +138,7 @@ static void flush_all(tw_monitor_t *monitor)
 {
     for (int i = 0; i < monitor->n_connections; i++) {
         if (tw_connection_is_open(&monitor->connections[i])) {
-            /* a broken connection shows when it is read */
+            /* a broken connection is noticed when it is read */
             (void)tw_connection_flush(&monitor->connections[i]);
         }
     }
@@ -155,8 +154,8 @@ static int any_open(const tw_monitor_t *monitor)
     return 0;
 }
 
-/** Stop sending, and wait a moment until the others close: closing with something unread would cut off what
- *  was sent. */
+/** Stop sending, and wait briefly until the other ends close. Closing a socket with unread bytes would
+ *  discard what was sent. */
 static void farewell(tw_monitor_t *monitor)
 {
     const uint64_t until_ns = tw_connection_deadline(FAREWELL_SEC);
@@ -185,8 +184,8 @@ static void farewell(tw_monitor_t *monitor)
     }
 }
 
-/** Excuse time in which this process did not run (stopped, or the whole machine suspended): nobody was silent
- *  then. */
+/** Excuse time in which this process did not run, because it was stopped or the machine suspended: nobody was
+ *  silent then. */
 static void forgive_pause(tw_monitor_t *monitor)
 {
     const uint64_t now = tw_time_ns();
@@ -218,8 +217,8 @@ static void *monitor_main(void *arg)
     tw_monitor_t *monitor = arg;
     const tw_monitor_role_t *role = role_of(monitor);
     for (;;) {
-        /* Read before judging, but judge by the time before reading: what came in meanwhile counts. A late
-         * sign of life says that it is late, and is sent before all else. */
+        /* Read before judging, so that what has arrived counts, but judge by the time before reading. Send
+         * heartbeats first: a late one says that it is late. */
         forgive_pause(monitor);
         take_heard(monitor, monitor->awake_ns);
         send_heartbeats(monitor, monitor->awake_ns);
@@ -309,7 +308,7 @@ tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own,
     tw_monitor_signal(monitor->wake_fd);
     wait_for_lists(monitor);
     pthread_mutex_lock(&monitor->lock);
-    monitor->orders.own = NULL; /* the caller owns its list again */
+    monitor->orders.own = NULL; /* the caller may free its list now */
     pthread_mutex_unlock(&monitor->lock);
     if (!atomic_load(&monitor->has_gathered)) {
         return TW_ERR_PEER;
@@ -351,7 +350,7 @@ static void monitor_free(tw_monitor_t *monitor)
     free(monitor);
 }
 
-/** Start the thread with all signals blocked: they are the program's business. */
+/** Start the thread with all signals blocked, so that only the program's threads handle signals. */
 static int start_thread(tw_monitor_t *monitor)
 {
     sigset_t all, before;
@@ -397,8 +396,8 @@ static int monitor_open(tw_monitor_t *monitor, const int *node_of)
     return monitor->event_fd < 0 ? errno : 0;
 }
 
-/** Give signs of life priority over data in this machine's own queues, where those know priorities; and send
- *  a lost one again without waiting longer each time. */
+/** Give heartbeats priority over data in this machine's queues, if the queues have priorities. Resend a lost
+ *  heartbeat without waiting longer each time. */
 static void prefer(const tw_connection_t *connection)
 {
     const int priority = TC_PRIO_INTERACTIVE, yes = 1;

@@ -1,10 +1,10 @@
-/** What is done when a message comes. */
+/** Handles arriving messages. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/p2p/state.h"
 
-/** 1 if a message of `bytes` fits a receive, which then is as long as the message. */
+/** Check that a message of `bytes` fits a receive. If so, set the receive's length to it and return 1. */
 static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
 {
     if (bytes == receive->bytes || (receive->may_be_shorter && bytes < receive->bytes)) {
@@ -15,7 +15,7 @@ static int size_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t byte
                    p2p->name, receive->peer->id, bytes, receive->bytes, (unsigned long long)receive->tag);
 }
 
-/** Check an EAGER message. Returns TW_OK, or the status with which the receive ends. */
+/** Check that an EAGER message fits a receive. Returns TW_OK, or the error that the receive ends with. */
 static tw_status_t eager_fits(const tw_p2p_t *p2p, tw_p2p_request_t *receive, size_t bytes)
 {
     if (!size_fits(p2p, receive, bytes)) {
@@ -39,7 +39,7 @@ static void accept_eager(tw_p2p_t *p2p, tw_p2p_request_t *receive, const void *d
     tw_p2p_request_finish(p2p, receive, status);
 }
 
-/** Give back the credit of a message that a receive has taken, once there is enough of it. */
+/** Count the credit of a message that a receive has taken. Return credit to the sender in steps. */
 static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
 {
     const int is_long = tw_p2p_is_long(bytes);
@@ -57,7 +57,7 @@ static void early_give_back(tw_p2p_peer_t *peer, size_t bytes)
     }
 }
 
-/** Let the data of `landing` go to the receive's buffer from now on. */
+/** Direct the data of `landing` to the receive's buffer from now on. */
 static void land_at(tw_p2p_request_t *receive, uint8_t *to, tw_p2p_landing_t *landing)
 {
     landing->to = to;
@@ -71,7 +71,7 @@ static void accept_self(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_request
     tw_p2p_request_finish(p2p, send, TW_OK);
 }
 
-/** Answer RTS with CTS; for a message of the wrong size the answer asks for no data. */
+/** Answer RTS with CTS. If the message has the wrong size, the answer asks for no data. */
 static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, size_t bytes)
 {
     tw_p2p_header_t header = {.kind = TW_P2P_CTS, .id = id};
@@ -89,8 +89,8 @@ static void accept_rts(tw_p2p_t *p2p, tw_p2p_request_t *receive, uint64_t id, si
     }
 }
 
-/** Take a message whose data is still coming in: what is there moves to the receive's buffer, and the rest
- *  goes there directly. */
+/** Match a receive with a message that is still arriving. Bytes that are here are copied to the receive's
+ *  buffer. The rest goes there directly. */
 static void accept_landing(tw_p2p_t *p2p, tw_p2p_request_t *receive, tw_p2p_arrival_t *arrival)
 {
     tw_p2p_landing_t *landing = arrival->landing;
@@ -132,7 +132,7 @@ static tw_p2p_request_t *take_receive(tw_p2p_peer_t *peer, uint64_t tag)
     return request;
 }
 
-/** Note an arrival. NULL: out of memory. */
+/** Store a message without a receive as an arrival. Returns NULL if out of memory. */
 static tw_p2p_arrival_t *keep_arrival(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     const size_t bytes = (size_t)header->value;
@@ -191,7 +191,7 @@ static const char *on_rts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_heade
 static const char *on_cts(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
 {
     tw_p2p_request_t *send = tw_p2p_number_find(&p2p->numbers, header->id);
-    if (!send) { /* the send was canceled meanwhile: tell the receive that waits for it */
+    if (!send) { /* the send was canceled meanwhile, so tell the receive */
         const tw_p2p_header_t cancel = {.kind = TW_P2P_CANCEL, .id = header->id, .value = header->value};
         return header->value && tw_p2p_control_send(peer, &cancel, NULL) ? "no memory is left to answer it"
                                                                          : NULL;
@@ -243,7 +243,7 @@ static const char *on_credit(tw_p2p_peer_t *peer, const tw_p2p_header_t *header)
     return NULL;
 }
 
-/** Acknowledge a chunk that has arrived, even if no receive wants it any more. */
+/** Acknowledge a chunk, even if its receive was canceled. */
 static const char *acknowledge(tw_p2p_peer_t *peer, uint32_t stream)
 {
     const tw_p2p_header_t ack = {.kind = TW_P2P_ACK, .stream = stream};
@@ -345,7 +345,7 @@ const char *tw_p2p_message_begin(tw_p2p_peer_t *peer, const tw_p2p_header_t *hea
     return header->kind == TW_P2P_BYE ? on_bye(peer, header) : in_sequence(p2p, peer, header, landing);
 }
 
-/** Note that all data of a landing is in its place. */
+/** End a landing: all of its data has arrived. */
 static void landing_end(tw_p2p_landing_t *landing)
 {
     tw_p2p_request_t *request = landing->request;

@@ -12,7 +12,7 @@
 #define SHARE_BYTES crypto_scalarmult_BYTES
 #define HASH_BYTES 32
 
-/** The messages in their form on the wire, on little-endian machines only, like UCX. */
+/** The messages as sent, on little-endian machines only, like UCX. */
 typedef struct hello {
     uint32_t magic, zero;
     tw_greeting_hello_t who;
@@ -33,7 +33,7 @@ static const char listener_context[] = "thinwire connection 2, who listens";
 static const char connector_context[] = "thinwire connection 2, who connects";
 static const char keys_context[] = "thinwire connection 2, keys";
 
-/** Compute a keyed hash of a context and of what both ends have said. */
+/** Compute a keyed hash of a context and of the HELLO and CHALLENGE of this greeting. */
 static void hash_said(const tw_greeting_t *greeting, const char *context, uint8_t out[HASH_BYTES])
 {
     crypto_generichash_state state;

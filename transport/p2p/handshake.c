@@ -5,7 +5,7 @@
 
 #include "transport/control/socket.h"
 
-/** Parts of what an end tells of itself. */
+/** Parts of ADDRESS: what an end tells about itself. */
 enum { TOLD_ID, TOLD_CARD, TOLD_COUNT };
 
 void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_token_side_t side,
@@ -25,7 +25,7 @@ void tw_handshake_init(tw_handshake_t *handshake, tw_p2p_t *p2p, int fd, tw_toke
 void tw_handshake_cleanup(tw_handshake_t *handshake)
 {
     if (handshake->peer) {
-        handshake->peer->has_failed = 1; /* closing the peer then does not wait for it */
+        handshake->peer->has_failed = 1; /* so that closing the peer does not wait for it */
         tw_p2p_peer_close(handshake->peer);
     }
     tw_connection_cleanup(&handshake->connection);
@@ -62,7 +62,7 @@ static void note_where(tw_handshake_t *handshake)
     snprintf(peer->where, sizeof(peer->where), " at %s", name);
 }
 
-/** Make a peer of an end that has told its id and card. */
+/** Add the other end as a peer, from the id and card in its ADDRESS. */
 static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_message_t *message)
 {
     tw_msg_blob_t told[TOLD_COUNT] = {{0}};
@@ -132,8 +132,8 @@ static tw_status_t step_proving(tw_handshake_t *handshake)
     return !status && is_client ? handshake_tell(handshake) : status;
 }
 
-/** Exchange what the ends tell. The server tells before it judges, so that both say why if the two do not
- *  fit. */
+/** Exchange ADDRESS. The server sends its own before it checks the client's. So if the two do not fit, both
+ *  log why. */
 static tw_status_t step_telling(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;
@@ -146,8 +146,8 @@ static tw_status_t step_telling(tw_handshake_t *handshake)
     return tw_p2p_peer_greet(handshake->peer);
 }
 
-/** Check on the client. It closes when it is done, perhaps before this end: then the connections that are
- *  missing are on their way. */
+/** Check whether the client has closed the handshake's connection. It does so when its streams are open. If
+ *  this end's are not yet, their connections are on the way, and get a time limit. */
 static void look_at_client(tw_handshake_t *handshake)
 {
     tw_connection_message_t message;

@@ -1,4 +1,4 @@
-/** Makes an end, lets everything go out, closes peers. */
+/** Creates and destroys a tw_p2p_t, flushes it, and closes peers. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -116,7 +116,7 @@ void tw_p2p_flush(tw_p2p_t *p2p)
 
 /* ---- closing a peer ------------------------------------------------------------------------------------ */
 
-/** Cancel all requests of a peer. Returns how many there were. */
+/** Cancel all requests of a peer. Returns their number. */
 static int cancel_its_requests(tw_p2p_peer_t *peer)
 {
     int n = 0;
@@ -131,7 +131,7 @@ static int cancel_its_requests(tw_p2p_peer_t *peer)
     return n;
 }
 
-/** Take the peer out of all lists: from here on nothing is sent to it or received from it. */
+/** Remove the peer from all lists. After this nothing is sent to it or received from it. */
 static void leave_lists(tw_p2p_peer_t *peer)
 {
     tw_p2p_t *p2p = peer->p2p;

@@ -17,30 +17,30 @@
 #define MAGIC_BYTES 4
 #define VERSION_BYTES 8
 
-/** What a handle contains, on little-endian machines only, like UCX. All before the version stays the
- *  same in all versions, so that an error can name another version. */
+/** A handle's contents, on little-endian machines only, like UCX. The members before `version` are the same
+ *  in all versions, so that an error can name another version. */
 typedef struct handle {
     char magic[MAGIC_BYTES];
     uint32_t port;
     uint8_t address[16];
-    uint8_t secret[SECRET_BYTES]; /**< the key; with a token it only tells listeners apart */
-    /** Thinwire's version, filled up with 0; the first versions left this empty */
+    uint8_t secret[SECRET_BYTES]; /**< random; the key is made of it and the token, if any */
+    /** Thinwire's version, padded with zeros; empty in handles of the first versions */
     char version[VERSION_BYTES];
 } handle_t;
 
 static_assert(sizeof(handle_t) == TW_P2P_HANDLE_BYTES, "a handle has no holes");
 static_assert(sizeof(TW_VERSION) <= VERSION_BYTES, "the version fits into a handle");
 
-/** A dial that the listener dropped unheard tries again after this time. */
+/** Delay before a dial tries again, after a busy listener has dropped it. */
 #define REDIAL_NS 50000000u
 
 struct tw_p2p_listener {
     TAILQ_ENTRY(tw_p2p_listener) entry;
     tw_p2p_t *p2p;
     int fd;
-    int error; /**< errno that ends the listener; 0: none */
+    int error; /**< errno that has ended the listener; 0: none */
     tw_token_key_t key;
-    tw_handshake_t pending[PENDING_MAX]; /**< the oldest first */
+    tw_handshake_t pending[PENDING_MAX]; /**< oldest first */
     int n_pending;
 };
 
@@ -50,8 +50,8 @@ struct tw_p2p_dial {
     handle_t handle;
     tw_token_key_t key;
     tw_handshake_t handshake;
-    tw_status_t status; /**< TW_OK: its peer can be taken */
-    uint64_t retry_ns;  /**< when to begin the dial again; 0: it is under way */
+    tw_status_t status; /**< TW_OK: the peer can be taken */
+    uint64_t retry_ns;  /**< time of the next attempt; 0: an attempt is under way */
 };
 
 static unsigned meetings_progress(tw_p2p_t *p2p);
@@ -117,7 +117,7 @@ static void send_away(tw_p2p_listener_t *listener, int i)
             (size_t)(listener->n_pending - i) * sizeof(listener->pending[0]));
 }
 
-/** Choose the handshake to drop: the oldest that has not proven anything yet; if all have, the oldest. */
+/** Choose a handshake to drop: the oldest unproven one; if all are proven, the oldest. */
 static int whom_to_send_away(const tw_p2p_listener_t *listener)
 {
     for (int i = 0; i < listener->n_pending; i++) {
@@ -144,7 +144,7 @@ static void accept_pending(tw_p2p_listener_t *listener)
     listener->error = errno == EAGAIN ? 0 : errno;
 }
 
-/** Make progress. Returns how many handshakes have moved. */
+/** Make progress. Returns the number of handshakes that have moved. */
 static unsigned listener_progress(tw_p2p_listener_t *listener)
 {
     unsigned n = 0;
@@ -228,7 +228,7 @@ static tw_status_t dial_open(tw_p2p_dial_t *dial)
     return TW_OK;
 }
 
-/** Refuse a handle of another version, as versions differ in what they send. */
+/** Refuse a handle of another version, because other versions use other messages. */
 static tw_status_t version_check(const tw_p2p_t *p2p, const handle_t *handle)
 {
     char theirs[VERSION_BYTES + 1] = "", why[80];
@@ -275,7 +275,7 @@ tw_status_t tw_p2p_dial_start(tw_p2p_t *p2p, const uint8_t handle[TW_P2P_HANDLE_
     return TW_OK;
 }
 
-/** 1: this end was stopped, or busy, for longer than the listener waits for a stranger. */
+/** Return 1 if this end was stopped or busy for longer than the listener waits for a stranger. */
 static int was_late(const tw_handshake_t *handshake)
 {
     const tw_p2p_t *p2p = handshake->p2p;
