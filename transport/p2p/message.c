@@ -1,16 +1,16 @@
-/** Sending messages. */
+/** Sends messages: operations, streams and chunks. */
 #include <stdlib.h>
 
 #include "transport/p2p/state.h"
 
-/** Limits of chunks of a stream: how many it may have in hand, the next one included; and how many may be
- *  unacknowledged, which is enough to fill a long wire. */
+/** Most chunks of a stream, the next one included: not fully written, if there are no ACKs; or not yet
+ *  acknowledged, which is enough to fill a long wire. */
 #define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
-/** Chunks that are handed out before anything else gets its turn. */
+/** Most chunks of a peer to hand out before other work gets its turn. */
 #define CHUNKS_AT_ONCE 16
-/** With sends_on_credit a short message so soon after a write waits for others to go with it: a write takes
- *  about 6 us, for one message or for eight. */
+/** With sends_on_credit, a short message this soon after a write waits, so that others can go with it. A
+ *  write takes about 6 us, for one message or for eight. */
 #define GATHER_NS 2000
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why)
     tw_p2p_op_disown(op);
 }
 
-/** Take back an operation of which nothing has been sent yet. */
+/** Cancel an operation that has sent nothing yet, and take back its credit. */
 static void op_take_back(tw_p2p_op_t *op)
 {
     if (op->header.kind == TW_P2P_EAGER) {
@@ -146,7 +146,7 @@ void tw_p2p_stream_set_busy(tw_p2p_stream_t *stream, int is_busy)
     stream->is_busy = is_busy;
 }
 
-/** Drop what waits on a broken stream: the owner has been told. */
+/** Drop the waiting operations of a broken stream. The owner has been told. */
 static void stream_drop(tw_p2p_stream_t *stream)
 {
     tw_p2p_op_t *op;
@@ -177,9 +177,9 @@ void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
     tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
-/** Whether a message waits for the next progress. One that would be announced over several streams does, so
- *  that whoever posts it is not held up while the kernel copies it. With sends_on_credit the owner wants it
- *  sent now; but a short one right after another waits, and is sent with those that follow it. */
+/** Return 1 if a message waits for the next progress. A message that would be announced with several streams
+ *  does, so that its sender is not held up while the kernel copies it. With sends_on_credit the owner wants
+ *  it sent now, except that a short one soon after another waits, and goes with those that follow. */
 static int is_put_off(const tw_p2p_op_t *op)
 {
     const tw_p2p_peer_t *peer = op->stream->peer;
@@ -190,7 +190,7 @@ static int is_put_off(const tw_p2p_op_t *op)
     return op->stream->gathers || (op->bytes > peer->p2p->params.eager_bytes && !peer->takes_long);
 }
 
-/** Send a message; a broken stream drops it. */
+/** Send a message, or drop it if its stream is broken. */
 static void message_send(tw_p2p_op_t *op)
 {
     tw_p2p_stream_t *stream = op->stream;
@@ -242,7 +242,7 @@ tw_status_t tw_p2p_say_bye(tw_p2p_peer_t *peer)
     return TW_OK;
 }
 
-/** Find the least busy of the data streams, taking turns at which is tried first; NULL: all are busy. */
+/** Find the least busy data stream, starting at a different one each time. Returns NULL if all are busy. */
 static tw_p2p_stream_t *free_stream(tw_p2p_peer_t *peer)
 {
     const int first = peer->n_streams > 1, n = peer->n_streams - first;
@@ -258,7 +258,7 @@ static tw_p2p_stream_t *free_stream(tw_p2p_peer_t *peer)
     return best;
 }
 
-/** Send the next chunk. 0: out of memory, for now. */
+/** Send a request's next chunk. Returns 0 if out of memory, for now. */
 static int chunk_send(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_p2p_stream_t *stream)
 {
     const size_t offset = request->moved;
@@ -286,7 +286,7 @@ static int chunk_send(tw_p2p_t *p2p, tw_p2p_request_t *request, tw_p2p_stream_t 
     return 1;
 }
 
-/** Hand out a peer's chunks. Returns 0 once there is nothing left. */
+/** Hand out chunks of a peer's sends to its streams. Returns 0 if none are left. */
 static int pump_peer(tw_p2p_t *p2p, tw_p2p_peer_t *peer)
 {
     tw_p2p_request_t *request;

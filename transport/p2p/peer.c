@@ -1,4 +1,4 @@
-/** Peers, the cards that they tell of themselves, and the streams that lead to them. */
+/** Peers, the cards that describe them, and the streams to them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +9,15 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/tcp.h"
 
-/** Shared memory needs no streams; long messages are still cut, so that several make progress together. */
+/** Chunks in shared memory, where one stream suffices: messages are cut so that several progress together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
-/** Chunks over the network, where one stream carries all data. */
+/** Chunks over the network if one stream carries all data. */
 #define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
-/** Fail a peer. Without hooks it is logged, once. If memory runs out here, the peer's timeout ends what waits
- *  for it. */
+/** Fail a peer. Without hooks, this is logged once. If memory runs out here, the peer's timeout ends the
+ *  requests that wait for it. */
 void tw_p2p_peer_fail(tw_p2p_t *p2p, tw_p2p_peer_t *peer, const char *why)
 {
     if (p2p->params.hooks) {
@@ -54,7 +54,7 @@ void tw_p2p_stream_break(tw_p2p_stream_t *stream, const char *why)
 
 /* ---- cards --------------------------------------------------------------------------------------------- */
 
-/** Returns 1 if all workers take GPU memory: a message in it may be for any peer. */
+/** Return 1 if all workers take GPU memory, because a message in it may be for any peer. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
 {
     int n = 0, n_taking = 0;
@@ -65,13 +65,13 @@ int tw_p2p_takes_cuda(const tw_p2p_t *p2p)
     return n > 0 && n_taking == n;
 }
 
-/** The first part of a card: what an end tells of itself. */
+/** The first part of a card: what an end says about itself. */
 typedef struct about {
     uint8_t takes_cuda, seals, has_aes, sends_on_credit;
     uint32_t streams; /**< streams per device, over TCP */
 } about_t;
 
-/** Make an end's card: what it tells of itself, then its workers' addresses. */
+/** Make this end's card: an about_t, then the addresses of its workers. */
 tw_status_t tw_p2p_card(const tw_p2p_t *p2p, void **card, size_t *bytes)
 {
     const about_t about = {.takes_cuda = (uint8_t)tw_p2p_takes_cuda(p2p),
@@ -111,7 +111,7 @@ static tw_status_t card_parse(const tw_p2p_peer_params_t *params, const uint8_t 
                : TW_OK;
 }
 
-/** Compare the settings that both ends of a TCP connection must share. TW_ERR_CONFIG, logged. */
+/** Compare the settings that must be equal at both ends of a TCP connection. TW_ERR_CONFIG (logged). */
 static tw_status_t settings_compare(const tw_p2p_peer_t *peer, const about_t *theirs)
 {
     const tw_p2p_params_t *own = &peer->p2p->params;
@@ -140,7 +140,7 @@ static void stream_init(tw_p2p_stream_t *stream, tw_p2p_peer_t *peer, int worker
     TAILQ_INIT(&stream->waiting);
 }
 
-/** Make the streams: this end's device i is connected with the peer's device i. */
+/** Make the streams. This end's device i connects to the peer's device i. */
 static tw_status_t streams_init(tw_p2p_peer_t *peer, int is_near, int n_devices,
                                 const tw_msg_blob_t *addresses)
 {
@@ -168,7 +168,7 @@ static int addresses_are_sound(const tw_p2p_t *p2p, int n_devices, const tw_msg_
     return is_sound;
 }
 
-/** Decide by which key the peer's TCP connections are proven, and how they are sealed. */
+/** Set the key and the cipher of the peer's TCP connections. */
 static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t *params,
                                  const about_t *about)
 {
@@ -184,8 +184,8 @@ static tw_status_t security_init(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t
     return TW_OK;
 }
 
-/** Choose the size of chunks. With one data stream nothing can be spread, and each chunk has a cost; but when
- *  a chunk is canceled half-way, its rest is copied, so there is a limit. */
+/** Choose the size of chunks. Each chunk has a cost, and with one data stream there is nothing to spread. But
+ *  there is a limit, because when a chunk is canceled half-way, its rest is copied. */
 static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
 {
     const tw_p2p_params_t *params = &peer->p2p->params;
@@ -196,13 +196,13 @@ static size_t chunk_bytes(const tw_p2p_peer_t *peer, int is_near)
                                                                       : params->chunk_bytes;
 }
 
-/** Whether one stream over TCP carries all data, so that longer messages need not be spread. */
+/** Return 1 if one stream over TCP carries all data, so that longer messages need not be spread. */
 static int has_one_stream(const tw_p2p_peer_t *peer)
 {
     return tw_p2p_peer_is_over_tcp(peer) && peer->n_streams == 2;
 }
 
-/** Length up to which a message is sent at once. */
+/** Return the length up to which a message is sent without asking. */
 static size_t eager_bytes(const tw_p2p_peer_t *peer)
 {
     const tw_p2p_params_t *params = &peer->p2p->params;
@@ -257,13 +257,13 @@ static tw_status_t peer_connect(tw_p2p_peer_t *peer, const tw_p2p_peer_params_t 
     peer->takes_long = peer->p2p->params.sends_on_credit && has_one_stream(peer);
     peer->chunk_bytes = chunk_bytes(peer, params->is_near);
     peer->eager_bytes = eager_bytes(peer);
-    /* Messages that are sent at once use stream 0, chunks the others. */
+    /* Messages that are sent without asking use stream 0, chunks the others. */
     peer->credit_stream = has_one_stream(peer) && peer->eager_bytes >= TW_P2P_LONG_FROM;
     credit_init(peer);
     return TW_OK;
 }
 
-/** Make room for a peer with this id. 0: out of memory. */
+/** Make `peers` long enough for this id. Returns 0 if out of memory. */
 static int peers_grow(tw_p2p_t *p2p, int id)
 {
     const int n = id + 1 > p2p->n_peers ? id + 1 : p2p->n_peers;
@@ -279,7 +279,7 @@ static int peers_grow(tw_p2p_t *p2p, int id)
     return 1;
 }
 
-/** An id that was never used: a late message must not be taken for another peer's. */
+/** Reserve an id that was never used: a late message must not be taken for another peer's. */
 int tw_p2p_id_reserve(tw_p2p_t *p2p)
 {
     return peers_grow(p2p, p2p->n_peers) ? p2p->n_peers - 1 : -1;

@@ -1,4 +1,4 @@
-/** Requests as the caller sees them: post, test, cancel. */
+/** Requests as the caller uses them: post, test, cancel. */
 #include <stdlib.h>
 
 #include "transport/p2p/state.h"
@@ -23,8 +23,8 @@ static tw_p2p_request_t *request_create(tw_p2p_peer_t *peer, const tw_transport_
     return request;
 }
 
-/** Free a request. From here on nothing reaches its buffer: what a carrier still has of it goes on
- *  without the buffer. */
+/** Free a request. Afterwards nothing touches its buffer: operations that a carrier still has go on without
+ *  the buffer. */
 static void request_destroy(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     if (request->n_ops) {
@@ -51,7 +51,7 @@ static tw_p2p_arrival_t *find_arrival(tw_p2p_peer_t *peer, uint64_t tag)
     return arrival;
 }
 
-/** Send to this end itself: the message stays among the arrivals until a receive copies it. */
+/** Send to this end itself: the message stays in `arrivals` until a receive copies it. */
 static tw_status_t send_to_self(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival = calloc(1, sizeof(*arrival));
@@ -90,8 +90,7 @@ static tw_status_t send_announced(tw_p2p_t *p2p, tw_p2p_request_t *request)
     return tw_p2p_control_send(request->peer, &header, NULL);
 }
 
-/** Returns 1 if a message is sent without being asked for: short ones are, and long ones if the owner wants
- *  it. */
+/** Return 1 if a message is sent without asking: short ones, and long ones if the owner wants it. */
 static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
 {
     const tw_p2p_peer_t *peer = request->peer;
@@ -100,7 +99,7 @@ static int goes_at_once(const tw_p2p_request_t *request, int when_asked)
            request->bytes + TW_P2P_CREDIT_MESSAGE <= peer->credit[tw_p2p_is_long(request->bytes)].left;
 }
 
-/** Read on where a message was left on the connection: what the new request waits for comes behind it. */
+/** Read on if a message was left unread on the connection: the new request may need one behind it. */
 static void resume(const tw_p2p_peer_t *peer)
 {
     if (peer->n_streams && peer->streams[0].worker->carrier->resume) {
@@ -116,7 +115,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request, int when
     return goes_at_once(request, when_asked) ? send_eager(request) : send_announced(p2p, request);
 }
 
-/** Read credit that has come back: a sender whose messages all go at once reads nothing else. */
+/** Read CREDIT messages. A sender that only sends messages without asking reads nothing else. */
 static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
 {
     const tw_p2p_credit_t *credit = &peer->credit[tw_p2p_is_long(bytes)];
@@ -128,7 +127,7 @@ static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
     }
 }
 
-/** Whether a request can be posted. What a peer sent before it closed can still be received. */
+/** Return 1 if a request can be posted. Messages that a peer sent before it closed can still be received. */
 static int can_post(tw_p2p_t *p2p, tw_p2p_peer_t *peer, int is_send)
 {
     if (is_send && tw_p2p_peer_has_closed(peer)) {
@@ -220,7 +219,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
     if (!is_done && !tw_p2p_is_over(p2p) && !(request->peer->has_failed && !request->n_ops)) {
         return TW_IN_PROGRESS;
     }
-    /* Once all is over, no carrier is called any more, so the buffer is safe. */
+    /* After the job has ended, no carrier is called any more, so nothing touches the buffer. */
     tw_status_t status = is_done ? request->status : TW_ERR_PEER;
     if (bytes) {
         *bytes = request->bytes;
@@ -231,7 +230,7 @@ tw_status_t tw_p2p_test(tw_p2p_t *p2p, tw_p2p_request_t *request, size_t *bytes)
 
 /* ---- canceling ----------------------------------------------------------------------------------------- */
 
-/** Tell the other side that a request is canceled, if it knows of the message. */
+/** Tell the peer that a request is canceled, if the peer knows of the message. */
 static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
 {
     tw_p2p_arrival_t *arrival;
@@ -253,8 +252,8 @@ static void withdraw(tw_p2p_t *p2p, tw_p2p_request_t *request)
     }
 }
 
-/** Wait until UCX has let go of the buffer; TCP has already. A peer that takes nothing for too long has
- *  failed; with hooks, all is over then, and UCX is called no more. */
+/** Wait until UCX does not use the buffer any more; TCP already does not. A peer that takes nothing for too
+ *  long has failed. With hooks, the job has then ended, and UCX is not called any more. */
 static void drain(tw_p2p_t *p2p, const tw_p2p_request_t *request)
 {
     const uint64_t until_ns = tw_p2p_deadline(p2p);

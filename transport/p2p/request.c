@@ -1,4 +1,4 @@
-/** A request's number, and how it comes to its end. */
+/** The numbers of requests, and how requests finish. */
 #include <stdlib.h>
 
 #include "transport/p2p/state.h"

@@ -1,4 +1,4 @@
-/** How connections end. */
+/** Closes connections. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -8,7 +8,7 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Pause between two checks whether all has gone out. */
+/** Pause between two checks whether all bytes have gone out. */
 #define LOOK_MS 1
 
 void tw_tcp_close(tw_p2p_stream_t *stream, int is_orderly)
@@ -51,7 +51,7 @@ int tw_tcp_leave(tw_tcp_link_t *link)
     return got > 0;
 }
 
-/** Returns 1 if some of what was sent has not reached the other end's kernel yet. */
+/** Return 1 if some sent bytes have not reached the other end's kernel yet. */
 static int has_more(const tw_tcp_link_t *link)
 {
     int unsent = 0;
@@ -71,8 +71,8 @@ static int any_has_more(const tw_tcp_device_t *device)
     return 0;
 }
 
-/** Wait for connections that are closing, each until its own deadline. An end that
- *  has just dropped a peer with messages under way does not wait. */
+/** Wait for closing connections, each until its own deadline. Do not wait if a peer with messages under way
+ *  was closed recently. */
 void tw_tcp_await_leaving(tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;

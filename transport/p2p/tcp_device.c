@@ -1,4 +1,4 @@
-/** A network device: its port, what its card tells, and progress. */
+/** A network device: its port, its part of the card, and progress. */
 #include <errno.h>
 #include <net/if.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static int watch_listener(tw_tcp_device_t *device, int operation)
     return epoll_ctl(device->epoll_fd, operation, device->listener, &event);
 }
 
-/** Accept connections that wait. With no descriptor left, stop listening for a while: epoll would report them
- *  again and again. */
+/** Accept waiting connections. If descriptors have run out, stop listening for a while, as epoll would report
+ *  the waiting ones again and again. */
 static void accept_new(tw_tcp_device_t *device)
 {
     tw_tcp_accept(device);
@@ -95,7 +95,7 @@ static unsigned tcp_progress(tw_p2p_worker_t *worker)
     return n_done;
 }
 
-/** Returns 1 if something happened: a connection that cannot be watched again is broken. */
+/** Prepare to sleep. Returns 1 if something happened: a connection that cannot return to epoll is broken. */
 static int tcp_arm(tw_p2p_worker_t *worker)
 {
     const int n_before = worker->p2p->n_events;
@@ -159,7 +159,7 @@ static const tw_p2p_carrier_t tcp = {.is_tcp = 1,
                                      .hear_alive = tw_tcp_hear_alive,
                                      .destroy = tcp_destroy};
 
-/** Write the device's part of the card: its port and addresses. */
+/** Set the device's part of the card: its port and addresses. */
 static tw_status_t device_tell(tw_p2p_worker_t *worker)
 {
     const tw_tcp_device_t *device = worker->tcp;

@@ -1,4 +1,4 @@
-/** A connection's socket: watching, reading, writing and giving it up. */
+/** A connection's socket: watching, reading, writing and dropping it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,7 @@
 
 #include "transport/p2p/tcp.h"
 
-/** A link is taken aside once it was polled so often, and comes back after so many rounds of progress without
- *  a poll. */
+/** A link leaves epoll after this many polls, and returns after this many rounds without a poll. */
 #define ASKED_OFTEN 32
 #define ROUNDS_UNASKED 4
 

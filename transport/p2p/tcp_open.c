@@ -1,4 +1,4 @@
-/** Connects and accepts, and does the greeting. */
+/** Opens connections: connects, accepts, and does the greeting. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +9,15 @@
 #include "transport/devices.h"
 #include "transport/p2p/tcp.h"
 
-/** Pause between two tries to connect. */
+/** Pause between two attempts to connect. */
 #define RETRY_NS 50000000u
-/** How long a stranger has to prove itself, as a rank may be stopped for some time; and how many strangers
- *  there may be. */
+/** Time limit for a stranger's proof (long, as a rank may be stopped for a while); and most strangers. */
 #define STRANGER_NS 60000000000u
 #define STRANGERS_MAX 64
-/** Pause before the next connection is accepted, when no descriptor was left. */
+/** Pause before the next connection is accepted, when descriptors have run out. */
 #define NO_DESCRIPTOR_NS 100000000u
-/** How long the probes of a connection go on where the owner watches over its peers: longer than any queue
- *  takes to empty. */
+/** Additional time of a connection's keep-alive probes if the owner watches its peers: more than any network
+ *  queue takes to empty. */
 #define WATCHED_SEC 20.0
 
 /* ---- connecting ---------------------------------------------------------------------------------------- */
@@ -34,7 +33,7 @@ int tw_tcp_address_is_sound(const void *address, size_t bytes)
            bytes == sizeof(head) + 16 * (size_t)head.n;
 }
 
-/** This end's address from which to reach another one; NULL: there is none. */
+/** Return this end's address of the kind of `theirs`, to connect from; NULL if there is none. */
 static const uint8_t *own_address_for(const tw_tcp_device_t *device, const uint8_t *theirs)
 {
     for (int i = 0; i < device->n_addresses; i++) {
@@ -54,8 +53,8 @@ static void warn_of_twin(tw_tcp_device_t *device, const char *twin, const char *
     }
 }
 
-/** Returns 1 if a connection with this address must be bound to the device: another device is in the same
- *  subnet, and the routes would choose one of the two for all. */
+/** Return 1 if a connection with this address must be bound to the device, because another device is in the
+ *  same subnet, and the routes would choose one of the two for all connections. */
 static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char twin[TW_DEVICES_NAME_BYTES])
 {
     if (!tw_devices_twin(device->name, theirs, twin)) {
@@ -69,8 +68,8 @@ static int is_to_be_bound(tw_tcp_device_t *device, const uint8_t *theirs, char t
     return 1;
 }
 
-/** Bind an accepted connection to the device by which it came in, so that it answers there. Bound to another
- *  one, it would receive nothing any more. */
+/** Bind an accepted connection to the device on which it came in, so that answers leave there. Bound to
+ *  another device, it would receive nothing any more. */
 static void keep_to_device(tw_tcp_link_t *link)
 {
     tw_tcp_device_t *device = link->device;
@@ -84,7 +83,7 @@ static void keep_to_device(tw_tcp_link_t *link)
     }
 }
 
-/** Begin to connect to the next of the peer's addresses. Returns the socket, or -1 with errno set. */
+/** Begin to connect to the next one of the peer's addresses. Returns the socket, or -1 with errno set. */
 static int begin_socket(const tw_tcp_link_t *link)
 {
     const uint8_t *told = link->stream->address;
@@ -135,7 +134,7 @@ tw_status_t tw_tcp_connect(tw_p2p_stream_t *stream)
     return TW_OK;
 }
 
-/** Try again to connect, for a limited time: nobody was there, or the other end was busy. */
+/** Try again to connect later, until the time limit. The other end was not there, or busy. */
 static void try_again(tw_tcp_link_t *link, const char *why)
 {
     const uint64_t now = tw_time_ns();
@@ -154,7 +153,7 @@ static void try_again(tw_tcp_link_t *link, const char *why)
 
 /* ---- accepting ----------------------------------------------------------------------------------------- */
 
-/** Returns the oldest stranger that has not even said who it is; if all have, the oldest. */
+/** Return the oldest stranger that has not sent HELLO; if all have, the oldest stranger. */
 static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
 {
     tw_tcp_link_t *link, *oldest = NULL;
@@ -168,7 +167,7 @@ static tw_tcp_link_t *whom_to_send_away(const tw_tcp_device_t *device)
     return oldest;
 }
 
-/** Count the connections that peers must still make. */
+/** Count the connections that peers have yet to make. */
 static int count_awaited(const tw_tcp_device_t *device)
 {
     const tw_p2p_t *p2p = device->worker->p2p;
@@ -237,7 +236,7 @@ static void not_let_in(tw_tcp_link_t *link, const char *why)
     tw_tcp_drop(link);
 }
 
-/** Make the seals of both directions. 0: out of memory. */
+/** Make the seals of both directions. Returns 0 if out of memory. */
 static int seals_create(tw_tcp_link_t *link, int connects)
 {
     uint8_t keys[2][TW_SEAL_KEY_BYTES];
@@ -255,14 +254,14 @@ static int seals_create(tw_tcp_link_t *link, int connects)
     return link->seal[0] && link->seal[1] && link->piece;
 }
 
-/** Time after which keep-alive probes give a connection up. Probes wait in the queues on the way, and may be
- *  dropped there: an owner that watches its peers knows better who is dead. */
+/** Return the time after which keep-alive probes give a connection up. Probes wait in network queues, and may
+ *  be dropped there, so an owner that watches its peers knows better which are dead. */
 static double keep_alive_sec(const tw_p2p_t *p2p)
 {
     return p2p->params.timeout_sec + (p2p->params.hooks ? WATCHED_SEC : 0);
 }
 
-/** Open the stream, once both ends have proven themselves. */
+/** Open the stream, after both ends have proven themselves. */
 static void open_stream(tw_tcp_link_t *link, int connects)
 {
     tw_p2p_stream_t *stream = link->stream;
@@ -280,7 +279,7 @@ static void open_stream(tw_tcp_link_t *link, int connects)
     }
 }
 
-/** Find the stream that a HELLO is for; NULL: there is none that is free. */
+/** Find the stream that a HELLO is for; NULL if there is none, or it has a connection. */
 static tw_p2p_stream_t *stream_for(const tw_tcp_device_t *device, const tw_greeting_hello_t *hello)
 {
     tw_p2p_peer_t *peer =
@@ -327,8 +326,8 @@ static void hear_hello(tw_tcp_link_t *link)
     }
 }
 
-/** Judge a PROOF. Its stream may have gone, or be taken, since HELLO. A peer with a wrong proof is told
- *  so, as far as the socket takes it. */
+/** Check a PROOF. Its stream may have gone, or got another connection, since HELLO. A peer with a wrong proof
+ *  is told so, if the socket takes the message. */
 static void hear_proof(tw_tcp_link_t *link)
 {
     uint8_t welcome[TW_GREETING_WELCOME_BYTES];
@@ -389,7 +388,7 @@ static void hear_welcome(tw_tcp_link_t *link)
     }
 }
 
-/** Go on with a TCP connection that has been made, or try the next address if it could not be. */
+/** Continue after connecting has ended: begin the greeting, or if it failed try the next address. */
 static void connected(tw_tcp_link_t *link)
 {
     int error = 0;
@@ -404,7 +403,7 @@ static void connected(tw_tcp_link_t *link)
     }
 }
 
-/** What continues the greeting in each stage. */
+/** The next message of the greeting in each stage: its length, and its handler. */
 static const struct {
     size_t bytes;
     void (*hear)(tw_tcp_link_t *link);
@@ -415,8 +414,7 @@ static const struct {
     [TW_TCP_PROOF] = {TW_GREETING_PROOF_BYTES, hear_proof},
 };
 
-/** Handle a lost connection. Before WELCOME try again, as the other end may have had no time, or too many
- *  strangers. */
+/** Handle a lost connection. Before WELCOME, try again, as the other end may have had too many strangers. */
 static void lost(tw_tcp_link_t *link, int error)
 {
     const char *why = error ? strerror(error) : "closed by the other end";
@@ -427,8 +425,8 @@ static void lost(tw_tcp_link_t *link, int error)
     }
 }
 
-/** Read the greeting and no more: what follows it may count only from a proven end. Returns 1 if a part
- *  of the greeting came. */
+/** Read the next message of the greeting, and no more: what follows may be used only after the proof. Returns
+ *  1 if bytes have come. */
 static int open_hear(tw_tcp_link_t *link)
 {
     int error = 0;

@@ -1,17 +1,18 @@
-/** Reads frames straight to where their data belongs. */
+/** Reads frames, their data directly to its destination. */
 #include <string.h>
 #include <sys/uio.h>
 
 #include "transport/p2p/tcp.h"
 
-/** Reads of one connection before others get their turn, if nobody asks for it. A caller that asks gets
- *  the rest of the message, as far as it is there: it would ask again at once, and find the data less warm in
- *  the cache. */
+/** Most reads of one connection, and bytes, before other connections get their turn. A caller that polls gets
+ *  the rest of the message that is there, because it would ask again at once, when less of the data is still
+ *  in the cache. */
 #define READS_AT_ONCE 8
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
-/** A connection whose messages have so many bytes is not asked again for so long after nothing was there:
- *  between two, and inside one, where the rest may take less (64 KB come in 4 us at 16 bytes a ns). */
+/** After a poll that found nothing, a connection with messages of at least this length is not read again for
+ *  a pause: one between two messages, one inside a message. The latter is shorter if the rest takes less (64
+ *  KB: 4 us). */
 #define PAUSE_FROM_BYTES ((size_t)128 << 10)
 #define PAUSE_BETWEEN_NS 9000
 #define PAUSE_INSIDE_NS 14000
@@ -24,13 +25,13 @@ static size_t buffered(const tw_tcp_link_t *link)
     return link->in_end - link->in_start;
 }
 
-/** Bytes of the frame's data that have not come yet. */
+/** Return how many bytes of the frame's data have not arrived yet. */
 static size_t data_left(const tw_tcp_link_t *link)
 {
     return link->has_begun ? link->landing.bytes - link->landing.done : 0;
 }
 
-/** How much may be read of the frame's data, or of the next piece and its tag. */
+/** Return how many bytes to read of the frame's data; if sealed, of the next piece and its tag. */
 static size_t data_wanted(const tw_tcp_link_t *link)
 {
     const size_t left = data_left(link);
@@ -40,7 +41,7 @@ static size_t data_wanted(const tw_tcp_link_t *link)
     return (left < TW_TCP_PIECE_BYTES ? left : TW_TCP_PIECE_BYTES) + TW_SEAL_TAG_BYTES - link->piece_bytes;
 }
 
-/** Where the next bytes of data go; NULL: they are thrown away. */
+/** Return where the next bytes of data go; NULL: throw them away. */
 static uint8_t *data_place(const tw_tcp_link_t *link)
 {
     if (link->seal[1]) {
@@ -58,8 +59,8 @@ static void data_came(tw_tcp_link_t *link, size_t bytes)
     }
 }
 
-/** Open a piece that is complete, from its own buffer to its place, which only ever gets bytes that the peer
- *  has sealed. Returns NULL, or what is wrong. */
+/** Open a complete piece from its buffer to its destination, which therefore only gets authentic bytes.
+ *  Returns NULL, or what is wrong. */
 static const char *open_piece(tw_tcp_link_t *link)
 {
     const size_t bytes = link->piece_bytes - TW_SEAL_TAG_BYTES;
@@ -69,7 +70,8 @@ static const char *open_piece(tw_tcp_link_t *link)
     return tw_seal_open(link->seal[1], link->piece, bytes, to) ? "what it sent was changed on the way" : NULL;
 }
 
-/** The length of the header that begins in the buffer, or of the part that tells its length. */
+/** Return the length of the header at the start of the buffer; if its first word is incomplete, the
+ *  word's. */
 static size_t head_bytes(const tw_tcp_link_t *link)
 {
     uint32_t word;
@@ -102,7 +104,7 @@ static const char *header_take(tw_tcp_link_t *link, size_t bytes)
     return NULL;
 }
 
-/** Begin a frame: decide where its data goes. Returns NULL, or what is wrong. */
+/** Begin a frame: choose the destination of its data. Returns NULL, or what is wrong. */
 static const char *frame_begin(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
@@ -127,15 +129,15 @@ static void data_take(tw_tcp_link_t *link)
     data_came(link, bytes);
 }
 
-/** Whether the frame stays unread until a receive is posted; not if what is behind it has to be heard. */
+/** Return 1 if the frame stays unread until a receive is posted; but not if messages behind it are needed. */
 static int is_left(const tw_tcp_link_t *link)
 {
     return link->has_header && !link->has_begun && !link->has_end &&
            tw_p2p_message_can_wait(link->stream->peer, &link->header);
 }
 
-/** Take the next part of a frame out of the buffer. Returns 0 if it is not all there or stays unread, or
- *  with *wrong set. */
+/** Take the next part of a frame out of the buffer. Returns 0 if the part is incomplete, stays unread, or is
+ *  wrong (*wrong is set). */
 static int take_next(tw_tcp_link_t *link, const char **wrong)
 {
     if (!link->has_header) {
@@ -164,7 +166,7 @@ static int take_next(tw_tcp_link_t *link, const char **wrong)
     return 1;
 }
 
-/** Take all that is in the buffer. Returns 0 once the link is of no use any more. */
+/** Take all frames out of the buffer. Returns 0 if the link is then broken. */
 static int receive_all(tw_tcp_link_t *link)
 {
     tw_p2p_peer_t *peer = link->stream->peer;
@@ -187,16 +189,16 @@ static int receive_all(tw_tcp_link_t *link)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/** How much may be read ahead. After long data only the next header: what follows it is likely to be long
- *  data, too, which would then be copied once more. */
+/** Return how many bytes to read ahead. After long data, it is only the next header. More long data is likely
+ *  to follow, and would be copied once more. */
 static size_t room_ahead(const tw_tcp_link_t *link, size_t wanted)
 {
     return wanted >= sizeof(link->in) && !link->seal[1] ? HEADER_BYTES : sizeof(link->in) - link->in_end;
 }
 
-/** Read data to its place, or to be thrown away, and what follows it to the buffer. If less came than there
- *  was room for, that was all: the kernel tells when more is there. But a polling caller reads until nothing
- *  is there: more may have come during the copy. */
+/** Read data to its destination, or throw it away, and read the bytes behind it to the buffer. If fewer bytes
+ *  came than fit, that was all, and epoll reports when more arrive. But a polling caller reads until nothing
+ *  is there, as more may have come during the copy. */
 static ssize_t read_more(tw_tcp_link_t *link, int is_asked, int *error)
 {
     struct iovec pieces[2];
@@ -232,19 +234,19 @@ static void closed(tw_tcp_link_t *link, int error)
     tw_tcp_break(link, error ? strerror(error) : "closed by the other end");
 }
 
-/** Take what has come. Returns 0 if the link cannot carry anything any more. */
+/** Handle the bytes read. Returns 0 if the link cannot be used any more. */
 static int goes_on(tw_tcp_link_t *link)
 {
     return receive_all(link) && !link->stream->peer->has_failed;
 }
 
-/** Returns 1 if enough was read for now. */
+/** Return 1 if enough was read for this turn. */
 static int turn_is_over(const tw_tcp_link_t *link, int n_reads, size_t bytes, int is_asked)
 {
     return is_asked && data_left(link) ? 0 : n_reads >= READS_AT_ONCE || bytes >= READ_BYTES;
 }
 
-/** Whether the bytes of a read hold more than ALIVE messages. *n_alive: how many of these came before. */
+/** Return 1 if a read got more than ALIVE messages. *n_alive: ALIVEs counted before it; is updated. */
 static int is_more_than_alive(const tw_tcp_link_t *link, uint32_t *n_alive, size_t bytes)
 {
     const uint32_t n = link->stream->peer->n_alive - *n_alive;
@@ -275,7 +277,7 @@ static int receive_some(tw_tcp_link_t *link, int is_asked)
             return n;
         }
         counts->n_reads += is_more_than_alive(link, &n_alive, (size_t)got);
-        is_asked &= counts->n_received == n_before; /* nobody may be waiting for the next one yet */
+        is_asked &= counts->n_received == n_before; /* a caller may not be waiting for the next message */
     }
     if (got < 0) {
         closed(link, error);
@@ -285,7 +287,7 @@ static int receive_some(tw_tcp_link_t *link, int is_asked)
     return n;
 }
 
-/** Begin a pause, as nothing was there for a caller that asked. Short messages have none. */
+/** Begin a pause, as a polling caller found nothing. After short messages there is none. */
 static void pause_begin(tw_tcp_link_t *link)
 {
     uint64_t pause_ns = PAUSE_BETWEEN_NS;
@@ -299,7 +301,7 @@ static void pause_begin(tw_tcp_link_t *link)
     link->quiet_ns = tw_time_ns() + pause_ns;
 }
 
-/** Whether the pause goes on. It ends early when something is known to be there. */
+/** Return 1 if the pause goes on. It ends early when epoll has reported data. */
 static int is_pausing(tw_tcp_link_t *link)
 {
     if (link->quiet_ns && (link->is_ready || tw_time_ns() >= link->quiet_ns)) {

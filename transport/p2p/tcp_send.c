@@ -7,22 +7,22 @@
 #include "transport/p2p/tcp.h"
 
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
-/** The most frames in one call. */
+/** Most frames in one call. */
 #define FRAMES_AT_ONCE 16
-/** A frame of up to so many bytes is short, and is copied into one piece. */
+/** Longest frame that is copied into one piece. */
 #define SHORT_BYTES 512
-/** The most writes, or bytes that are not sealed, on one connection before the caller gets its turn. The
- *  bytes are those of one long message: others are sent while the receiver reads it out of the cache. It goes
- *  in one write: 4 MB in four of 1 MB take 5 to 9 % more processor time. */
+/** Most writes, or bytes without sealing, on one connection before the caller gets its turn. The bytes are
+ *  those of one long message: others are sent while the receiver reads it from the cache. It goes in one
+ *  write, because 4 MB in four writes of 1 MB take 5 to 9 % more processor time. */
 #define SENDS_AT_ONCE 4
 #define SEND_BYTES (TW_P2P_EAGER_MAX + HEADER_BYTES)
-/** Size of the buffer from which sealed frames are sent: two pieces, and headers. */
+/** Size of the buffer of sealed frames: two pieces, and headers. */
 #define OUT_BYTES (2 * TW_TCP_PIECE_BYTES + 4096)
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/** Settle the header in the form in which it is sent, before any of it has gone. last_tag: that of the brief
- *  header before it; a brief one sets it. */
+/** Choose an operation's header, whole or brief, before its first byte is sent. last_tag: tag of the previous
+ *  brief header; a new brief header updates it. */
 static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
 {
     if (op->stream->link->seal[0] || !tw_p2p_brief_fits(&op->header) || op->header.value != op->bytes) {
@@ -35,19 +35,19 @@ static void op_set_head(tw_p2p_op_t *op, uint64_t *last_tag)
     *last_tag = op->header.tag;
 }
 
-/** The size of a frame whose header is settled. */
+/** Return the length of a frame with a chosen header. */
 static size_t frame_bytes(const tw_p2p_op_t *op)
 {
     return op->head_bytes + op->bytes;
 }
 
-/** The most bytes that a frame still has to send; for a long message this is exact. */
+/** Return the most bytes of a frame that are left to send. For a long message it is exact. */
 static size_t send_bytes_left(const tw_p2p_op_t *op)
 {
     return HEADER_BYTES + op->bytes - op->sent;
 }
 
-/** Return the part of the message's data that has not been sent, and its size; NULL: none is left. */
+/** Return the data that is left to send, and its size; NULL if none is left. */
 static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
 {
     const size_t done = op->sent > op->head_bytes ? op->sent - op->head_bytes : 0;
@@ -55,8 +55,7 @@ static const uint8_t *op_data(const tw_p2p_op_t *op, size_t *bytes)
     return *bytes ? (const uint8_t *)op->data + (done - op->copied_from) : NULL;
 }
 
-/** Count so many more bytes of the frame as sent, or as copied into the link's buffer. Returns 1 if that was
- *  all of it. */
+/** Count bytes of the frame as sent, or as copied into the link's buffer. Returns 1 if it is complete. */
 static int op_advance(tw_p2p_op_t *op, size_t bytes)
 {
     if (!op->sent && bytes) {
@@ -73,7 +72,7 @@ static int op_advance(tw_p2p_op_t *op, size_t bytes)
     return 1;
 }
 
-/** Copy the rest of a frame that is half sent, as it must be sent to its end. 0: out of memory. */
+/** Copy the rest of a partly sent frame, which must be sent to its end. Returns 0 if out of memory. */
 static int op_keep_rest(tw_p2p_op_t *op)
 {
     size_t bytes = 0;
@@ -120,7 +119,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
 
 /* ---- plain --------------------------------------------------------------------------------------------- */
 
-/** Gather the frames that wait as pieces of one call. */
+/** Collect the waiting frames as pieces of one call. Returns the number of pieces. */
 static int send_gather(const tw_p2p_stream_t *stream, struct iovec *pieces)
 {
     int n = 0, n_frames = 0;
@@ -159,8 +158,7 @@ static void send_advance(tw_p2p_stream_t *stream, size_t bytes)
     }
 }
 
-/** Copy a short frame into one piece, which costs less than to pass on two. Returns how many pieces are
- *  left. */
+/** Copy a short frame into one piece, which costs less than two. Returns the number of pieces left. */
 static int join_short(struct iovec *pieces, int n, uint8_t *room)
 {
     if (n != 2 || pieces[0].iov_len + pieces[1].iov_len > SHORT_BYTES) {
@@ -172,7 +170,7 @@ static int join_short(struct iovec *pieces, int n, uint8_t *room)
     return 1;
 }
 
-/** Cut pieces to `left` bytes in all (not 0). Returns how many pieces are left. */
+/** Cut the pieces to `left` bytes (not 0) together. Returns the number of pieces left. */
 static int cut_long(struct iovec *pieces, int n, size_t left)
 {
     for (int i = 0; i < n; i++) {
@@ -185,8 +183,7 @@ static int cut_long(struct iovec *pieces, int n, size_t left)
     return n;
 }
 
-/** Send frames that are not sealed. left: how many bytes may be sent, not 0; it decreases by what has
- *  gone. */
+/** Send frames without sealing. left: bytes that may be sent, not 0; reduced by what was sent. */
 static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 {
     struct iovec pieces[2 * FRAMES_AT_ONCE];
@@ -203,7 +200,7 @@ static tw_status_t send_plain(tw_tcp_link_t *link, size_t *left, int *error)
 
 /* ---- sealed -------------------------------------------------------------------------------------------- */
 
-/** Seal the next piece of a frame: its header, or some of its data. Returns 0 if there is no room for it. */
+/** Seal the next piece of a frame: its header, or some of its data. Returns 0 if there is no room. */
 static int seal_piece(tw_tcp_link_t *link, tw_p2p_op_t *op)
 {
     size_t bytes = HEADER_BYTES;
@@ -239,7 +236,7 @@ static tw_status_t send_sealed(tw_tcp_link_t *link, int *error)
     return tw_tcp_out_flush(link, error);
 }
 
-/** How many bytes may be sent before the caller gets its turn. */
+/** Return how many bytes may be sent before the caller gets its turn. */
 static size_t send_limit(const tw_p2p_stream_t *stream)
 {
     const tw_p2p_op_t *op = TAILQ_FIRST(&stream->waiting);
@@ -266,8 +263,8 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
                                  : send_plain(link, &left, &error);
     }
     if (status == TW_ERR_IO) {
-        /* The other end is gone. What it sent before, perhaps BYE, may still be unread here: reading finds
-         * the end of it. */
+        /* The other end is gone. What it sent before, perhaps BYE, may still be unread here. Reading will
+         * find the end of it. */
         link->can_write = 0;
         tw_tcp_set_ready(link, 1);
         return 0;
@@ -277,12 +274,12 @@ int tw_tcp_send(tw_p2p_stream_t *stream)
         return 0;
     }
     if (link->can_write && (link->out_end || !TAILQ_EMPTY(&stream->waiting))) {
-        tw_tcp_set_ready(link, 1); /* nobody must sleep before the rest has gone */
+        tw_tcp_set_ready(link, 1); /* do not sleep before the rest has gone */
     }
     return link->out_end > 0;
 }
 
-/** Most bytes that the rest of a frame takes on the wire. */
+/** Return the most bytes that the rest of a frame takes on the wire. */
 static size_t bytes_on_wire(const tw_tcp_link_t *link, const tw_p2p_op_t *op)
 {
     const size_t left = send_bytes_left(op);

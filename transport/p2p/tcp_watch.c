@@ -1,14 +1,15 @@
-/** Finds connections that are dead while others live.
+/** Finds connections that are dead while others work.
  *
- *  (1) What was sent is not acknowledged, though the system sends it again and again. The system itself gives
- *  up after 15 minutes; TCP_USER_TIMEOUT would also end connections to a peer that lives and does not read.
- *  (2) It is acknowledged, by a middlebox that then drops it, or waits for one that has forgotten the
- *  connection: the system cannot know. So both ends tell how much they have read of each connection, on
- *  another one. Each also sends its own time, and repeats the peer's: an end that gets its own time back
- *  knows that the peer has read something after it. Only then, and when nothing has moved since, is a
- *  connection dead: no pause of either process, and no long queue that both connections share, looks like it.
+ *  (1) Sent data is not acknowledged, though the kernel resends it again and again. The kernel itself gives
+ *  up only after 15 minutes. TCP_USER_TIMEOUT would also end connections to a peer that lives but does not
+ *  read. (2) Sent data is acknowledged by a middlebox that then drops it; or an end waits for data while a
+ *  middlebox has forgotten the connection. The kernel cannot know. So each end tells on another connection
+ *  how much it has read of this one. It also sends its own time, and repeats the peer's: an end that gets its
+ *  own time back knows that the peer has read something after that time. A connection is dead only if this
+ *  has happened and nothing has moved on it since. A pause of a process, or a long queue of both connections,
+ *  does not look like this.
  *
- *  A peer that does not read may be busy, and then says nothing: it is waited for. */
+ *  A peer that does not read may be busy. It then says nothing, and is not judged. */
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,18 +18,18 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Checks of all connections per timeout. */
+/** Number of checks of all connections per timeout. */
 #define CHECKS 32
-/** A connection is dead after this share of the timeout; an owner who watches takes a quarter to judge. */
+/** A connection is dead after this share of the timeout. An owner with hooks needs a quarter to judge. */
 #define SHARE_WATCHED 0.65
 #define SHARE_ALONE 0.9
-/** While much moves on some connection, another may stand still for as long as a queue on the way takes to
- *  fill and to empty, including what is sent again: QUEUE_NS, which the monitor waits, too. MUCH_BYTES
- *  between two checks are much, and count as such for MOVING_SHARE of the timeout. */
+/** While much data moves on one connection, another may stand still for as long as a network queue takes to
+ *  fill and to empty, including resends: QUEUE_NS, as in the monitor. MUCH_BYTES between two checks are much,
+ *  and count as such for MOVING_SHARE of the timeout. */
 #define QUEUE_NS 5000000000ull
 #define MUCH_BYTES 4096
 #define MOVING_SHARE 0.25
-/** The most ALIVEs to a peer that does not answer: those of one timeout. The peer may not read for long. */
+/** Most ALIVEs to a peer that does not answer, as it may not read for long: those of one timeout. */
 #define UNHEARD_MAX CHECKS
 
 static uint64_t limit_ns(const tw_p2p_t *p2p, uint64_t now)
@@ -88,7 +89,7 @@ const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header
     return NULL;
 }
 
-/** Say ALIVE on each stream, about the next one: a dead connection cannot tell of itself. */
+/** Send ALIVE on each stream about the next stream: a dead connection cannot report on itself. */
 static void say_alive(tw_p2p_peer_t *peer, uint64_t heard_ns, uint64_t now)
 {
     for (int s = 0; s < peer->n_streams; s++) {
@@ -122,7 +123,7 @@ static void note_moves(tw_tcp_link_t *link, uint64_t now)
     link->n_moved = n_moved;
 }
 
-/** Returns why a stream is dead; NULL: it lives, as far as can be told. */
+/** Return why a stream is dead; NULL if it lives, as far as known. */
 static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
 {
     tw_tcp_link_t *link = stream->link;
@@ -136,8 +137,7 @@ static const char *dead_because(const tw_p2p_stream_t *stream, uint64_t now)
                              : NULL;
 }
 
-/** Break a dead connection. Without an owner that tells the peer, break all of the peer's connections:
- *  that tells it. */
+/** Break a dead connection; without hooks, all of the peer's connections, so that the peer notices. */
 static void break_dead(tw_p2p_stream_t *dead, const char *why)
 {
     const tw_p2p_peer_t *peer = dead->peer;
@@ -149,7 +149,8 @@ static void break_dead(tw_p2p_stream_t *dead, const char *why)
     }
 }
 
-/** Read all that has come, then repeat what the peer had said before that. */
+/** Read all that has arrived, break dead streams, and send ALIVE with the peer's time from before the
+ *  read. */
 static void watch_connection(tw_p2p_peer_t *peer, uint64_t now)
 {
     const uint64_t heard_ns = peer->their_ns;
