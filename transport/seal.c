@@ -17,8 +17,8 @@ struct tw_seal {
     uint8_t key[TW_SEAL_KEY_BYTES];
     tw_cipher_t cipher;
     uint64_t n_pieces;
-    uint64_t max_bytes, max_pieces; /**< the most that one key may seal */
-    uint64_t key_bytes, key_pieces; /**< how much this key has sealed so far */
+    uint64_t max_bytes, max_pieces; /**< most that one key may seal */
+    uint64_t key_bytes, key_pieces; /**< sealed with this key so far */
     uint64_t n_renewals;
 };
 
@@ -79,7 +79,7 @@ static void renew(tw_seal_t *seal)
     seal->n_renewals++;
 }
 
-/** Make the nonce of the next piece, of so many bytes: its number, so that none of 2^64 is used twice. */
+/** Make the nonce of the next piece, of `bytes`: its number, so that none of 2^64 is used twice. */
 static void next_nonce(tw_seal_t *seal, size_t bytes, uint8_t nonce[NONCE_BYTES])
 {
     if (seal->key_pieces && (bytes > seal->max_bytes || seal->key_bytes > seal->max_bytes - bytes ||

@@ -8,7 +8,7 @@
 
 #include "transport/seal.h"
 
-#define NONCE_BYTES 32 /* first bytes of a hello: the cipher that an end asks for, then random ones */
+#define NONCE_BYTES 32 /* start of a hello: the requested cipher, then random bytes */
 #define SHARE_BYTES crypto_scalarmult_BYTES
 
 static_assert(TW_SEALED_HELLO_BYTES == NONCE_BYTES + SHARE_BYTES, "a hello is both");
@@ -19,7 +19,7 @@ struct tw_sealed {
     uint8_t key[crypto_generichash_KEYBYTES]; /**< a hash of the secret */
     uint8_t half[SHARE_BYTES];                /**< this end's secret half of the X25519 exchange */
     uint8_t hello[TW_SEALED_HELLO_BYTES];
-    tw_seal_t *seal[2]; /**< seals of what is sent, and of what is received */
+    tw_seal_t *seal[2]; /**< [0] for sending, [1] for receiving */
 };
 
 static const char secret_context[] = "thinwire link 1, secret";
@@ -47,7 +47,7 @@ tw_status_t tw_sealed_create(const char *secret, int connects, int asks_for_seal
 
 tw_status_t tw_sealed_meet(tw_sealed_t *end, const uint8_t theirs[TW_SEALED_HELLO_BYTES])
 {
-    /* keys of what the connecting end sends, and of what it receives */
+    /* keys: [0] for what the connecting end sends, [1] for what it receives */
     uint8_t common[SHARE_BYTES], keys[2][TW_SEAL_KEY_BYTES];
     crypto_generichash_state state;
     const int have_aes = end->hello[0] == TW_CIPHER_AES256_GCM && theirs[0] == TW_CIPHER_AES256_GCM;

@@ -1,11 +1,11 @@
-/** The part of a transport that does not depend on the backend: argument checks, counters, node numbers. */
+/** The part of a transport that is common to all backends: argument checks, counters, node numbers. */
 #include <stdlib.h>
 
 #include "transport/backend.h"
 
 #define POLL_SEC 50e-6
 
-/** Number the nodes in the order of their lowest rank; returns how many there are. */
+/** Number the nodes in the order of their lowest rank. Returns the number of nodes. */
 static int base_number_nodes(const uint64_t *ids, int world, int *node_of)
 {
     int n_nodes = 0;
@@ -21,8 +21,8 @@ static int base_number_nodes(const uint64_t *ids, int world, int *node_of)
 
 /* ---- in a forked process ------------------------------------------------------------------------------- */
 
-/** Whether this process was forked from the owner. Its sockets are the parent's, too: a byte that it reads or
- *  writes would end the parent's job; and other threads of the parent may have held any lock. */
+/** Return 1 if this process was forked from the owner. It shares the owner's sockets: a byte that it reads or
+ *  writes would end the owner's job. And other threads of the owner may have held any lock at the fork. */
 static int is_forked(const tw_transport_t *transport)
 {
     return transport->n_forks != tw_fork_count();
@@ -242,7 +242,7 @@ void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_tr
     *out = transport->sent[peer];
 }
 
-/** Add up the counters of the other ranks that are on this node (same_node), or are not. */
+/** Add up the counters of the other ranks on this node (same_node 1), or on other nodes (0). */
 static void counters_sum(const tw_transport_t *transport, int same_node, tw_transport_counters_t *out)
 {
     const int own_node = transport->node_of[transport->rank];

@@ -1,4 +1,4 @@
-/* What the archive finds as `stdin`; see BUILD. Nothing reads it. */
+/* The symbol `stdin` for the archive of Jansson; see BUILD. Nothing reads it. */
 #include <stdio.h>
 
 __attribute__((visibility("hidden"))) FILE *stdin;

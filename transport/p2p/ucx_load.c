@@ -1,5 +1,5 @@
-/** Finds UCX, and keeps it from taking what is not its own in another program's process: signals, and any log
- *  but ours. */
+/** Finds and loads UCX, and prevents it from changing another program's process: its signal handlers, and any
+ *  log but Thinwire's. */
 #include "transport/p2p/ucx_load.h"
 
 #include <dlfcn.h>
@@ -10,14 +10,14 @@
 
 #include "transport/p2p.h"
 
-/** This library needs the rest of UCX, so loading it loads everything. */
+/** Loading this library loads all of UCX, because it depends on the rest. */
 #define LIBRARY "libucp.so.0"
 #define LINE_BYTES 1024
 
 const tw_ucx_t *tw_ucx;
 static char why_not[256];
 
-/** ISO C has no conversion from an object pointer to a function pointer; POSIX says they are alike. */
+/** Find a function. ISO C cannot convert an object pointer to a function pointer; in POSIX they are alike. */
 static int ucx_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -25,8 +25,8 @@ static int ucx_find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/** Restore the signal handlers that UCX replaces when it is loaded, to print a stack before the process ends;
- *  not if the user asks UCX for its own. */
+/** Restore the signal handlers that UCX replaces when it is loaded, in order to print a stack after a crash.
+ *  Do not if the user asks for UCX's handlers. */
 static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;
@@ -35,7 +35,7 @@ static void signals_give_back(void *library)
     }
 }
 
-/** UCX's ucs_log_func_rc_t. */
+/** Values of UCX's ucs_log_func_rc_t. */
 enum { LOG_STOP, LOG_CONTINUE };
 
 typedef int (*log_handler_t)(const char *file, unsigned line, const char *function, ucs_log_level_t level,
@@ -50,7 +50,7 @@ static tw_log_level_t level_of(ucs_log_level_t level)
                                           : TW_LOG_TRACE;
 }
 
-/** Log a line of UCX's. After a fatal line UCX ends the process: it prints that line itself, too. */
+/** Log a line of UCX. A fatal line is also printed by UCX itself, which then ends the process. */
 static int log_line(const char *file, unsigned line, const char *function, ucs_log_level_t level,
                     const void *component, const char *format, va_list args)
 {
@@ -64,8 +64,8 @@ static int log_line(const char *file, unsigned line, const char *function, ucs_l
     return level == UCS_LOG_LEVEL_FATAL ? LOG_CONTINUE : LOG_STOP;
 }
 
-/** Send UCX's log to ours. Handlers have had this form from 1.11 on. If the user names a file for UCX's log,
- *  it goes there. */
+/** Redirect UCX's log to Thinwire's, from UCX 1.11 on, where handlers have this form. If the user names a
+ *  file for UCX's log, do not. */
 static void log_take(void *library)
 {
     void (*push)(log_handler_t handler) = NULL;

@@ -1,14 +1,14 @@
-/** GPU memory: whether UCX supports it here, and what UCX must be told. */
+/** GPU memory: whether UCX supports it here, and the settings that UCX needs. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/p2p/carrier.h"
 #include "transport/p2p/ucx_load.h"
 
-/** The part of UCX that has a GPU's memory domains. It is missing unless UCX was built with CUDA, and has
- *  none without a GPU or a driver. */
+/** UCX's component for GPU memory. It exists only if UCX was built with CUDA, and has no memory domains
+ *  without a GPU or a driver. */
 #define CUDA_COMPONENT "cuda_cpy"
-/** UCX's name for all its ways to GPU memory. It does not complain if only some of them are there. */
+/** UCX's name for all its CUDA transports. UCX does not complain if only some of them exist. */
 #define CUDA_TLS "cuda"
 
 static int component_has_gpu(uct_component_h component)
@@ -19,7 +19,7 @@ static int component_has_gpu(uct_component_h component)
            !strcmp(attr.name, CUDA_COMPONENT);
 }
 
-/** UCX warns of every transport that it is told to use and does not have, so this is asked beforehand. */
+/** Check for a GPU first, because UCX warns of every transport in UCX_TLS that it does not have. */
 int tw_p2p_ucx_finds_gpu(void)
 {
     uct_component_h *components;
@@ -37,7 +37,7 @@ int tw_p2p_ucx_finds_gpu(void)
     return found;
 }
 
-/** Whether a list decides about CUDA by itself: it says what not to use ("^..."), "all", or names CUDA. */
+/** Return 1 if a list of transports decides about CUDA: it excludes some ("^..."), or names all or CUDA. */
 static int decides_cuda(const char *tls)
 {
     if (tls[0] == '^') {

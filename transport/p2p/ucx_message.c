@@ -1,4 +1,4 @@
-/** Messages as active messages of UCX's. */
+/** Sends and receives messages as UCX's active messages. */
 #include <string.h>
 
 #include "transport/p2p/state.h"
@@ -15,7 +15,7 @@ static void on_endpoint_error(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 static void stream_open(tw_p2p_stream_t *stream)
 {
     const tw_p2p_t *p2p = stream->peer->p2p;
-    /* Shared memory reports no errors of its own; asking for them would exclude CMA. */
+    /* Shared memory reports no errors, and asking for error handling would exclude UCX's transport CMA. */
     const int is_shm = stream->worker == &p2p->workers[TW_P2P_SHM_WORKER];
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -45,7 +45,7 @@ static void on_sent(void *handle, ucs_status_t status, void *arg)
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Send an operation. Afterwards it is done, or UCX has it. */
+/** Send an operation. Afterwards it is done, or UCX executes it. */
 static void op_send(tw_p2p_op_t *op)
 {
     const ucp_request_param_t params = {
@@ -90,7 +90,7 @@ static void on_received(void *handle, ucs_status_t status, size_t bytes, void *a
     tw_ucx->ucp_request_free(handle);
 }
 
-/** Let UCX write data that it still has to its place. When UCX says that it is done, copies to GPU memory
+/** Let UCX write data that it still holds to its destination. When UCX reports the end, copies to GPU memory
  *  have ended on the GPU, too. */
 static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data)
 {
@@ -116,7 +116,7 @@ static const char *data_fetch(const tw_p2p_worker_t *worker, tw_p2p_landing_t *l
     return NULL;
 }
 
-/** Put the data of a landing in its place. Returns NULL, or what is wrong. */
+/** Move the data of a landing to its destination. Returns NULL, or what is wrong. */
 static const char *land(const tw_p2p_worker_t *worker, tw_p2p_landing_t *landing, void *data,
                         uint64_t attributes)
 {
@@ -161,7 +161,7 @@ static ucs_status_t on_message(void *arg, const void *raw, size_t raw_bytes, voi
     tw_p2p_header_t header;
     p2p->n_events++;
     if (raw_bytes != sizeof(header)) {
-        return UCS_OK; /* no peer of ours sent it */
+        return UCS_OK; /* not from a peer of this process */
     }
     memcpy(&header, raw, sizeof(header));
     tw_p2p_peer_t *peer = header.source <= INT32_MAX ? tw_p2p_peer_find(p2p, (int)header.source) : NULL;

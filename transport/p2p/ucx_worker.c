@@ -4,8 +4,8 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/ucx_load.h"
 
-/** One setting of UCX. The user's own UCX_ variable overrides it, unless this layer depends on the
- *  setting. */
+/** One setting of UCX. A UCX_ variable of the user overrides it, unless `needed` is 1: this code depends on
+ *  the setting. */
 typedef struct tw_p2p_setting {
     const char *name, *value;
     int needed;
@@ -119,7 +119,7 @@ static int ucx_arm(tw_p2p_worker_t *worker)
     return tw_ucx->ucp_worker_arm(worker->worker) != UCS_OK;
 }
 
-/** Flush a worker. A request that is not done in time is left to UCX, which frees it. */
+/** Flush a worker. If the flush is not done in time, UCX keeps its request and frees it later. */
 static void ucx_flush(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p))
 {
     const ucp_request_param_t params = {0};
@@ -154,10 +154,10 @@ static const tw_p2p_carrier_t ucx = {.progress = ucx_progress,
 
 /* ---- shared memory and network ------------------------------------------------------------------------- */
 
-/* Transports and devices are set here alone, never by the user's UCX_ variables: that keeps node and network
- * apart. */
+/* Transports and devices are set only here, never by the user's UCX_ variables, so that shared memory and
+ * network stay separate. */
 
-/** Make a worker. settings[0] is set here, to UCX's TLS; the caller has set the others. */
+/** Make a worker. Fills in settings[0] with UCX's TLS. The caller has filled in the others. */
 static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worker, const char *tls,
                                            tw_p2p_setting_t *settings)
 {
@@ -179,8 +179,8 @@ static tw_status_t worker_create_with_cuda(tw_p2p_t *p2p, tw_p2p_worker_t *worke
 
 tw_status_t tw_ucx_shm_create(tw_p2p_t *p2p, tw_p2p_worker_t *worker)
 {
-    /* UCX's cache of registered memory is switched off: shared memory does not need it, and it patches mmap,
-     * munmap and more in the whole process. */
+    /* UCX's cache of registered memory is off. Shared memory does not need it, and it patches mmap, munmap
+     * and more in the whole process. */
     tw_p2p_setting_t settings[] = {
         {0}, {"MAX_RNDV_RAILS", "1", 0}, {"RCACHE_ENABLE", "n", 0}, {NULL, NULL, 0}};
     return worker_create_with_cuda(p2p, worker, p2p->params.node_tls, settings);

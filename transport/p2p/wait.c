@@ -1,4 +1,4 @@
-/** Makes progress on everything, sleeps until there is something to do, and can be woken. */
+/** Makes progress on everything, sleeps until there is work, and wakes up sleepers. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "transport/p2p/state.h"
 
-/** After so many rounds of progress for one request alone, everything else gets its turn. */
+/** After this many calls for one request, there is one round of progress for everything. */
 #define ALL_EVERY 16
 
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p)
@@ -44,7 +44,7 @@ tw_status_t tw_p2p_progress(tw_p2p_t *p2p)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** The stream that a request alone depends on, for its data or for the answer; NULL: it needs several. */
+/** Return the only stream that a request needs, for its data or for the answer; NULL if there are several. */
 static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
 {
     tw_p2p_peer_t *peer = request->peer;
@@ -55,7 +55,7 @@ static tw_p2p_stream_t *stream_of(const tw_p2p_request_t *request)
     return !request->is_send && request->number ? &peer->streams[peer->n_streams - 1] : &peer->streams[0];
 }
 
-/** Send, or read, on a stream. Returns how much happened, apart from what is counted as events. */
+/** Send, or read, on a stream. Returns the number of things done that n_events does not count. */
 static unsigned move_stream(tw_p2p_t *p2p, tw_p2p_stream_t *stream, int is_sending)
 {
     if (is_sending) {
@@ -85,7 +85,7 @@ tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request)
     return n_done || p2p->n_events ? TW_OK : TW_IN_PROGRESS;
 }
 
-/** Prepare for sleep. 1: something is there already, or can be sent at once: do not sleep. */
+/** Prepare to sleep. Returns 1 if there is something to read or to send already, so do not sleep. */
 static int arm(tw_p2p_t *p2p)
 {
     const tw_p2p_stream_t *stream;
@@ -111,14 +111,14 @@ static tw_status_t spin(tw_p2p_t *p2p, double sec)
     return status;
 }
 
-/** Seconds until connections must be watched again. */
+/** Return the seconds until the next check of TCP connections. */
 static double until_watch_sec(const tw_p2p_t *p2p)
 {
     const uint64_t now = tw_time_ns();
     return p2p->watch_ns > now ? (double)(p2p->watch_ns - now) * 1e-9 : 0;
 }
 
-/** Sleep until a message comes, or one of the two descriptors, where they are not -1, can be read. */
+/** Sleep until a message arrives, or wake_fd or sleep->fd is readable. Either descriptor may be -1. */
 static tw_status_t sleep_until(tw_p2p_t *p2p, int wake_fd, tw_p2p_sleep_args_t *sleep)
 {
     const double spin_sec = p2p->params.spin_sec;

@@ -23,7 +23,7 @@ static tw_status_t net_workers_create(tw_p2p_t *p2p)
     return TW_OK;
 }
 
-/** Check that sealing is possible: only connections of our own can be sealed. */
+/** Check that encryption is possible: only Thinwire's own TCP connections support it. */
 static tw_status_t encrypt_check(const tw_p2p_t *p2p)
 {
     TW_FAIL_IF(p2p->params.encrypt && p2p->params.net_tls && strcmp(p2p->params.net_tls, "tcp") != 0,

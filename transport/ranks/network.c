@@ -8,20 +8,20 @@
 #include "transport/control/socket.h"
 #include "transport/ranks/state.h"
 
-/** Descriptors that the process needs for other things. */
+/** Number of descriptors that the process needs for other things. */
 #define SPARE_DESCRIPTORS 32
-/** Longest sleep while connections are being opened: then sending is tried again. */
+/** Longest sleep while connections are being opened, before sending is tried again. */
 #define HELLO_SLEEP_SEC 0.001
-/** Where UCX's posix transport has its segments; about how much a rank needs there (6 MB were seen); the
- *  setting that does without them. */
+/** Directory of UCX's posix transport for its segments; about how many bytes a rank needs there (6 MB were
+ *  seen); value of TW_NODE_TLS that does not need the directory. */
 #define SHM_FOLDER "/dev/shm"
 #define SHM_RANK_BYTES ((size_t)7 << 20)
 #define SHM_OTHER_TLS "sysv,cma"
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Returns what the user names; else the device towards rank 0, or, where that stays in the node, rank 0's
- *  own. */
+/** Return the devices that the user names. Else return the device that leads to rank 0; if that stays in the
+ *  node, rank 0's own device. */
 const char *tw_ranks_device_list(const tw_ranks_t *ranks)
 {
     const tw_rendezvous_t *rendezvous = &ranks->rendezvous;
@@ -67,7 +67,7 @@ static void descriptors_check(const tw_ranks_t *ranks)
 
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/** 1 if SHM_FOLDER has room for UCX's segments of so many ranks. Else `why` says why not. */
+/** Return 1 if SHM_FOLDER has room for UCX's segments of n_ranks ranks; else `why` says why not. */
 static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
 {
     struct statvfs folder;
@@ -88,8 +88,8 @@ static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
     return free_bytes >= needed_bytes;
 }
 
-/** Check the shared memory, as UCX would only say that it is out of resources. No rank of the node has taken
- *  any yet. */
+/** Check that /dev/shm has room, because UCX would only say that it is out of resources. No rank of the node
+ *  uses any yet. */
 static tw_status_t shm_check(tw_ranks_t *ranks)
 {
     char why[128];
@@ -105,7 +105,7 @@ static tw_status_t shm_check(tw_ranks_t *ranks)
 
 /* ---- what the job decides ------------------------------------------------------------------------------ */
 
-/* The monitor ends before UCX does. */
+/* The hooks. When the transport ends, the monitor is gone before UCX is. */
 
 static int is_over(void *arg)
 {
@@ -121,7 +121,7 @@ static void on_lost(void *arg, int id, const char *why)
     }
 }
 
-/** End the job, as a peer has broken the rules. */
+/** End the job, because a peer has broken the protocol. */
 static void on_failed(void *arg, int id, const char *why)
 {
     const tw_ranks_t *ranks = arg;
@@ -156,7 +156,7 @@ static tw_status_t open_own_end(tw_ranks_t *ranks, const char *token)
                                     .encrypt = ranks->options.net_encrypt,
                                     .chunk_bytes = settings->chunk_bytes,
                                     .eager_bytes = settings->eager_bytes,
-                                    /* With RTS, each chunk waits for RTS and CTS, and RTS waits behind the
+                                    /* An announced message waits for RTS and CTS, and RTS waits behind the
                                      * data that fills the link: at 1 Gb/s all-gathers of 64 KB to 4 MB take
                                      * up to 1.2 times as long. */
                                     .eager_alone_bytes = settings->chunk_bytes,
@@ -213,7 +213,7 @@ static tw_status_t exchange_cards(tw_ranks_t *ranks, tw_msg_blob_t *all)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-/** A rank to which not all connections are open; -1: there is none. */
+/** Return a rank with connections that are not open yet; -1 if there is none. */
 static int awaited(const tw_ranks_t *ranks)
 {
     for (int r = 0; r < ranks->base.world; r++) {
@@ -232,8 +232,7 @@ static tw_status_t greet(tw_ranks_t *ranks)
     return TW_OK;
 }
 
-/** Open all connections; then no more are accepted. If a rank fails meanwhile, the transport's calls name
- *  it. */
+/** Open all connections, and then accept no more. If a rank fails meanwhile, later calls name it. */
 static tw_status_t greet_all(tw_ranks_t *ranks)
 {
     const uint64_t until_ns = tw_connection_deadline(ranks->options.join_timeout);

@@ -1,9 +1,9 @@
-/** Messages between ranks, and what happens to those that need a rank which has left. */
+/** Messages between ranks, including those to or from a rank that has left. */
 #include "transport/ranks/state.h"
 
-/** Longest sleep while a rank that has left may still be needed: the caller's tests judge its silence. */
+/** Longest sleep while a rank that has left may still be needed: its silence is judged between sleeps. */
 #define LEFT_SLEEP_SEC 0.1
-/** The time between two looks at who has sent something: this share of the timeout. */
+/** Time between two checks which ranks have sent something, as a share of the timeout. */
 #define TELL_SHARE 0.02
 
 tw_status_t tw_ranks_send_post(tw_transport_t *transport, const tw_transport_message_t *message,
@@ -20,8 +20,8 @@ tw_status_t tw_ranks_recv_post(tw_transport_t *transport, const tw_transport_mes
     return tw_p2p_recv(peer, message, (tw_p2p_request_t **)out);
 }
 
-/** What is known of a peer that has left: whether all that it sent is here, or it has been silent for too
- *  long, so that nothing more can come. NULL: the peer has not left. */
+/** Return what is known of a peer that has left: whether all its messages have arrived, or it has been silent
+ *  for so long that nothing more can come. Returns NULL if the peer has not left. */
 static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p2p_peer_t *peer)
 {
     uint64_t count;
@@ -40,7 +40,7 @@ static const tw_ranks_departed_t *look_at_departed(tw_ranks_t *ranks, const tw_p
     return departed;
 }
 
-/** Whether a message can no longer end, as its rank has left: the job must end then. */
+/** Return 1 if a message can never end because its rank has left. The job must then end. */
 static int is_hopeless(tw_ranks_t *ranks, const tw_p2p_request_t *request)
 {
     const tw_ranks_departed_t *departed = look_at_departed(ranks, tw_p2p_request_peer(request));
@@ -70,8 +70,8 @@ void tw_ranks_cancel(tw_transport_t *transport, tw_transport_request_t *opaque)
     tw_p2p_cancel(tw_ranks_of(transport)->p2p, (tw_p2p_request_t *)opaque);
 }
 
-/** Tell the monitor from whom something has come, more often than it passes that on. Parts of messages count:
- *  on a slow link a whole one takes longer than a rank may be silent. */
+/** Tell the monitor which ranks have sent something, more often than it sends heartbeats. Parts of messages
+ *  count, because on a slow link a whole message takes longer than a rank may be silent. */
 static void tell_heard(tw_ranks_t *ranks)
 {
     const uint64_t now = tw_time_ns();
@@ -110,7 +110,7 @@ static int any_left(const tw_ranks_t *ranks)
     return 0;
 }
 
-/** Sleep until there is a message, a verdict or a wake-up. */
+/** Sleep until there is a message, a verdict or a wake-up call. */
 static tw_status_t sleep_until(tw_ranks_t *ranks, double timeout_sec, int keeps_wakes)
 {
     tw_p2p_sleep_args_t sleep = {

@@ -1,4 +1,4 @@
-/** The network backend: how it begins and ends, and how it fails. */
+/** The network backend: creates, destroys and fails it. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
 
-/** Longest sleep between two checks whether all have said goodbye. */
+/** Longest sleep between two checks whether all ranks have said goodbye. */
 #define LEFT_SLEEP_SEC 0.1
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
-/** End the job. Returns once rank 0 has answered, or is taken for dead. */
+/** End the job. Returns when rank 0 has answered, or counts as dead. */
 static void tw_ranks_abort(tw_transport_t *transport, const char *reason)
 {
     tw_monitor_t *monitor = tw_ranks_of(transport)->monitor;
@@ -47,8 +47,8 @@ static void tw_ranks_free(tw_ranks_t *ranks)
     free(ranks);
 }
 
-/** Tell each rank how many messages this one has sent it, so that it knows when it has them all. Until
- *  then UCX has to work on. */
+/** Tell each rank how many messages this rank has sent to it, so that it knows when it has all of them. Until
+ *  then UCX must make progress. */
 static void say_goodbye(tw_ranks_t *ranks)
 {
     uint64_t *counts = calloc((size_t)ranks->base.world, sizeof(*counts));
@@ -107,8 +107,8 @@ static const tw_transport_ops_t tw_ranks_ops = {
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/** A rank that is alone on its node and sends over TCP does without UCX. Where a launcher does not say how
- *  many ranks a node has, there may be others. */
+/** Return 1 if a rank needs UCX: it may share its node with others, or does not send over TCP. If the
+ *  launcher does not say how many ranks a node has, there may be others. */
 static int needs_ucx(const tw_transport_options_t *options, const tw_job_t *job)
 {
     const int may_share = job->local_world != 1 && job->world > 1 && strcmp(options->node_tls, "none") != 0;
@@ -128,7 +128,7 @@ static void identify(const tw_ranks_t *ranks, const tw_job_t *job, tw_msg_member
         snprintf(own->ucx, sizeof(own->ucx), "none");
     }
     if (!strcmp(ranks->options.node_tls, "none")) {
-        own->shm_id ^= (uint64_t)job->rank + 1; /* this rank shares memory with nobody */
+        own->shm_id ^= (uint64_t)job->rank + 1; /* share memory with no rank */
     }
 }
 
@@ -196,7 +196,7 @@ static tw_status_t meet_and_connect(tw_ranks_t *ranks, const tw_job_t *job)
         status = ranks->departed && ranks->n_heard ? TW_OK : TW_ERR_NO_MEMORY;
     }
     if (!status) {
-        status = start_monitor(ranks); /* from here on nobody waits in vain for a rank that has stopped */
+        status = start_monitor(ranks); /* from here on, the monitor reports a rank that has stopped */
     }
     if (!status) {
         status = tw_ranks_network_open(ranks, job->token);
@@ -232,7 +232,7 @@ static tw_status_t read_options(const tw_transport_params_t *params, tw_transpor
     if (!status) {
         char who[32];
         snprintf(who, sizeof(who), "rank %d", params->job->rank);
-        status = tw_devices_check(who, options->net_devices); /* a malformed list is an error in any job */
+        status = tw_devices_check(who, options->net_devices); /* a malformed list is an error, used or not */
     }
     if (!status && options->net_encrypt && !options->job_token[0]) {
         tw_error("TW_NET_ENCRYPT=y needs TW_JOB_TOKEN, the same on all ranks: keys are made of it");
@@ -244,7 +244,7 @@ static tw_status_t read_options(const tw_transport_params_t *params, tw_transpor
     return status;
 }
 
-/** Warn, once in a job, of a token that can be guessed. */
+/** Warn once, on rank 0, if the job's token can be guessed. */
 static void warn_of_weak_token(int rank, const char *token)
 {
     static atomic_flag has_warned = ATOMIC_FLAG_INIT;
@@ -306,7 +306,7 @@ int tw_transport_listen(const char *host, int *port)
     return listener;
 }
 
-/** Wrong variables are not logged here: whoever uses them does that. */
+/** Wrong values of variables are not logged here, because the code that uses the variables logs them. */
 int tw_transport_needs_ucx(const tw_job_t *job)
 {
     const tw_config_table_t *table = &tw_transport_config_table;

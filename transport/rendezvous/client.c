@@ -1,5 +1,5 @@
-/** The rendezvous as ranks other than 0 see it: each tries until rank 0 lets it in, then waits for the
- *  others. */
+/** The rendezvous on ranks other than 0: each tries until rank 0 admits it, then waits for the other
+ *  ranks. */
 #include <string.h>
 #include <time.h>
 
@@ -8,8 +8,8 @@
 
 #define RETRY_FIRST_NS 20000000u
 #define RETRY_MAX_NS 500000000u
-/** Silence after which rank 0 counts as lost. It says every tenth of a second that it is alive, whatever
- *  TW_PEER_TIMEOUT is; and it gives up by itself after TW_JOIN_TIMEOUT and says who is missing. */
+/** Silence after which rank 0 counts as lost. Rank 0 sends a heartbeat every tenth of a second, whatever
+ *  TW_PEER_TIMEOUT is. After TW_JOIN_TIMEOUT it ends the job and says which ranks are missing. */
 #define SILENCE_MIN_SEC 1.0
 
 typedef struct client {
@@ -33,7 +33,7 @@ static void client_note(client_t *client, const char *step, tw_status_t status)
              refused ? " (is TW_JOB_TOKEN the same on all ranks?)" : "");
 }
 
-/** Tell the user which variable to check: MASTER_ADDR overrides what a launcher says. */
+/** Add to `why` which variable the user should check: MASTER_ADDR overrides the launcher's value. */
 static void ask_where(client_t *client)
 {
     const size_t length = strlen(client->why);
@@ -59,8 +59,8 @@ static tw_status_t lost_rank_0(const client_t *client, const char *step, tw_stat
 
 /* ---- one attempt --------------------------------------------------------------------------------------- */
 
-/** Tell rank 0 that this rank refuses a connection that is not sealed: rank 0 then ends the job, and
- *  everybody knows why. */
+/** Tell rank 0 that this rank refuses an unencrypted connection. Rank 0 then ends the job and tells all ranks
+ *  why. */
 static tw_status_t client_decline(const client_t *client)
 {
     tw_msg_writer_t notice = {0};
@@ -103,8 +103,7 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
     return say_who(client);
 }
 
-/** Try to join. TW_OK: this rank is in. TW_IN_PROGRESS: try again; the reason is noted. Otherwise the error
- *  was logged. */
+/** Try to join. TW_OK: joined. TW_IN_PROGRESS: try again, `why` is the reason. Errors were logged. */
 static tw_status_t attempt(client_t *client)
 {
     tw_connection_t *connection = client->rendezvous->connections;
@@ -159,7 +158,7 @@ static tw_status_t get_in(client_t *client)
 
 /* ---- inside -------------------------------------------------------------------------------------------- */
 
-/** Wait for the next message, unless rank 0 is silent for too long. */
+/** Wait for the next message from rank 0. Fails if rank 0 is silent for too long. */
 static tw_status_t wait_next(const client_t *client, tw_connection_message_t *message)
 {
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_HEARTBEAT) | TW_CONNECTION_ACCEPTS(TW_MSG_MEMBERS) |

@@ -1,10 +1,9 @@
-/** The job as the launcher's variables describe it.
+/** The job, as the launcher's variables describe it.
  *
- *  Where rank 0 is: MASTER_ADDR if set; else, when the launcher says that all ranks are on one host,
- *  127.0.0.1; else the first host of Slurm's node list (task 0 runs on its first node), or the host of Open
- *  MPI's mpirun (right unless that host runs no rank). The port: TW_RENDEZVOUS_PORT; else MASTER_PORT + 1,
- *  because torchrun's and PyTorch's own store sits on MASTER_PORT; else one made of the job id, below the
- *  ephemeral range. */
+ *  Host of rank 0, the first that is known of: MASTER_ADDR; 127.0.0.1, if the launcher says that all ranks
+ *  are on one host; the first host of Slurm's node list (task 0 runs there); the host of Open MPI's mpirun
+ *  (right unless that host runs no rank). Port: TW_RENDEZVOUS_PORT; or MASTER_PORT + 1, because the store of
+ *  torchrun and PyTorch uses MASTER_PORT; or a port computed from the job id, below the ephemeral range. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +14,11 @@
 #define PORT_FIRST 20000
 #define PORT_COUNT 12000
 
-/** A launcher: the variables that show that it is there, and how to read the rest. */
+/** A launcher: the variables that reveal it, and how to read the others. */
 typedef struct launcher {
     const char *name;
     const char *rank, *world, *local_rank, *local_world;
-    /** may be NULL; if it is not set, the process is a batch script, which starts the job itself */
+    /** if not NULL: without this variable, the process is a batch script, which starts the job itself */
     const char *step;
     /** finds master_addr if MASTER_ADDR is not set */
     tw_status_t (*locate)(const struct launcher *launcher, tw_job_t *job);
@@ -32,7 +31,7 @@ static const char *env(const char *name)
     return value ? value : "";
 }
 
-/** Read a whole number in [min, max]; TW_ERR_NOT_FOUND, silent, if the variable is not set. */
+/** Read an integer in [min, max]. TW_ERR_NOT_FOUND (silent) if the variable is not set. */
 static tw_status_t env_int(const char *name, int min, int max, int *out)
 {
     const char *text = env(name);
@@ -135,7 +134,7 @@ static void id_torchrun(char *id, size_t id_bytes)
              env("MASTER_PORT"));
 }
 
-/** The job's id: Open MPI 4 gives every job 128 random bits as the key of its network layers. */
+/** Write the job's id. Open MPI 4 gives every job 128 random bits as the key of its network layers. */
 static void id_openmpi(char *id, size_t id_bytes)
 {
     const char *job = env("OMPI_MCA_ess_base_jobid");
@@ -156,7 +155,7 @@ static void id_slurm(char *id, size_t id_bytes)
 
 /* ---- launchers ----------------------------------------------------------------------------------------- */
 
-/** Tried in this order: a launcher that starts jobs inside another's allocation comes first. */
+/** The launchers, in the order of trying: one that starts jobs inside another's allocation comes first. */
 static const launcher_t launchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL, locate_torchrun, id_torchrun},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -174,7 +173,7 @@ static const launcher_t *find_launcher(void)
             return launcher;
         }
     }
-    return *env("WORLD_SIZE") ? &launchers[0] : NULL; /* half of torchrun's set */
+    return *env("WORLD_SIZE") ? &launchers[0] : NULL; /* a part of torchrun's set */
 }
 
 static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
@@ -192,7 +191,7 @@ static tw_status_t read_ranks(const launcher_t *launcher, tw_job_t *job)
     return TW_OK;
 }
 
-/** The FNV-1a hash: any even spread will do. */
+/** Return the FNV-1a hash. Any evenly distributed hash is good enough. */
 static uint32_t text_hash(const char *text)
 {
     uint32_t hash = 2166136261u;

@@ -1,4 +1,4 @@
-/** Parses texts that launchers write: host lists, task counts, contacts. */
+/** Parses launchers' texts: host lists, task counts, contacts. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "transport/rendezvous/job.h"
 
-/** Append text[0..n) to host; 0 if it does not fit. */
+/** Append text[0..n) to host. Returns 0 if it does not fit. */
 static int text_append(char *host, size_t host_bytes, const char *text, size_t n)
 {
     const size_t used = strlen(host);
@@ -44,7 +44,7 @@ tw_status_t tw_hostlist_first(const char *list, char *host, size_t host_bytes)
             list = end;
             continue;
         }
-        /* The first range of a set is what is before its first '-' or ','. */
+        /* The first host of a set ends before the set's first '-' or ','. */
         list++;
         end = strchr(list, ']');
         if (!end || !text_append(host, host_bytes, list, strcspn(list, "-,]"))) {
@@ -77,7 +77,7 @@ int tw_tasks_per_node(const char *list, int index)
     return -1;
 }
 
-/** Read an address such as "tcp6://[fd00::2]:36781". */
+/** Parse an address such as "tcp6://[fd00::2]:36781". */
 static tw_status_t contact_ipv6(const char *contact, char *host, size_t host_bytes)
 {
     static const char scheme[] = "tcp6://[";

@@ -1,4 +1,4 @@
-/** What both sides of a rendezvous do before and after it. */
+/** What both sides of a rendezvous need, before and after it. */
 #include "transport/rendezvous/rendezvous.h"
 
 #include <stdlib.h>

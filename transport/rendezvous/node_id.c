@@ -9,7 +9,7 @@
 
 #include "core/line.h"
 
-/** Hash the first line of a file; one that cannot be read counts as empty. */
+/** Hash the first line of a file. A file that cannot be read counts as empty. */
 static uint64_t hash_file(const char *path, uint64_t seed)
 {
     char text[128];

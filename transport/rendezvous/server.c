@@ -1,5 +1,5 @@
-/** The rendezvous as rank 0 sees it: one poll loop over the listener, strangers and ranks that have joined,
- *  so that nobody can make the others wait. */
+/** The rendezvous on rank 0: one poll loop over the listener, strangers, and ranks that have joined, so that
+ *  no connection can make the others wait. */
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -11,13 +11,13 @@
 #include "transport/control/strangers.h"
 #include "transport/rendezvous/rendezvous.h"
 
-/** The most connections that have proven nothing yet; one more pushes the oldest out. */
+/** Most strangers at one time. A further one replaces the oldest. */
 #define STRANGERS_MAX 128
-/** Most connections that are accepted before all others get their turn. */
+/** Most connections to accept before other connections get their turn. */
 #define ACCEPTS_AT_ONCE 64
 #define FAREWELL_SEC 1.0
 #define LISTEN_RETRY_MS 100
-/** Time between two signs of life to ranks that have joined and wait for the others. */
+/** Time between two heartbeats to ranks that have joined and wait for the others. */
 #define HEARTBEAT_NS 100000000u
 
 typedef struct stranger {
@@ -31,13 +31,13 @@ typedef struct server {
     const tw_transport_options_t *options;
     const tw_token_key_t *key;
     int listener;
-    int n_joined; /**< rank 0 included */
+    int n_joined; /**< ranks that have joined, including rank 0 */
     uint64_t deadline_ns, next_heartbeat_ns;
     uint8_t (*instances)[TW_MSG_INSTANCE_BYTES]; /**< [world], each rank's instance */
     stranger_t strangers[STRANGERS_MAX];         /**< oldest first */
     int n_strangers;
     tw_strangers_log_t log;
-    int n_unproven; /**< strangers that spoke as ranks do, without the token; `unproven` is the last */
+    int n_unproven; /**< strangers that sent valid messages without the token; `unproven`: the last */
     char unproven[TW_CONNECTION_NAME_BYTES];
     struct pollfd *pollfds; /**< [1 + STRANGERS_MAX + world] */
     char refusal[TW_MSG_TEXT_BYTES];
@@ -45,7 +45,7 @@ typedef struct server {
 
 /* ---- ending for everyone ------------------------------------------------------------------------------- */
 
-/** Refuse every rank that is there, and wait a moment until that is sent. */
+/** Reject all ranks that have joined, and wait briefly until the messages are sent. */
 static void reject_all(tw_rendezvous_t *rendezvous, tw_status_t why, const char *text)
 {
     tw_msg_writer_t notice = {0};
@@ -149,7 +149,7 @@ static void accept_some(server_t *server)
     }
 }
 
-/** Answer HELLO with CHALLENGE; seal the connection if both ends must. */
+/** Answer HELLO with CHALLENGE. Seal the connection if both ends encrypt. */
 static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connection_message_t *message)
 {
     uint8_t challenge[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES],
@@ -187,8 +187,8 @@ static tw_status_t version_check(server_t *server, const tw_msg_join_t *join, co
                          or_older(join->version), TW_VERSION);
 }
 
-/** Compare UCX's versions: ranks that share memory lay it out as their UCX does. A rank that is alone on its
- *  node needs no UCX. */
+/** Compare UCX's versions, because ranks that share memory must lay it out in the same way. A rank that is
+ *  alone on its node needs no UCX. */
 static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const char *name)
 {
     const tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -217,7 +217,7 @@ static tw_status_t ucx_check(server_t *server, const tw_msg_join_t *join, const 
     return TW_OK;
 }
 
-/** Check whether what a rank with the token says fits the job. */
+/** Check that what a rank with the token says is consistent with the job. */
 static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const tw_connection_t *connection)
 {
     const char *name = connection->name;
@@ -250,13 +250,13 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
     return ucx_check(server, join, name);
 }
 
-/** Make a stranger one of the ranks. */
+/** Admit a stranger as a rank. */
 static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_join_t *join)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
     tw_connection_t *connection = &rendezvous->connections[join->rank];
     if (tw_connection_is_open(connection)) {
-        tw_connection_cleanup(connection); /* the same process tries once more */
+        tw_connection_cleanup(connection); /* the same process has tried again */
     } else {
         server->n_joined++;
     }
@@ -264,12 +264,12 @@ static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_jo
     memcpy(server->instances[join->rank], join->instance, sizeof(join->instance));
     rendezvous->members[join->rank] = join->who;
     tw_debug("rank 0: rank %u has joined from %s", join->rank, connection->name);
-    /* a connection that fails shows it when it is read */
+    /* a broken connection is noticed when it is read */
     (void)tw_connection_send(connection, TW_MSG_ACCEPT, NULL, 0);
     return TW_OK;
 }
 
-/** End the join: a rank that has the token refuses to go on, since this rank 0 does not seal. */
+/** End the join: a rank with the token refuses to go on, because this rank 0 does not encrypt. */
 static tw_status_t declined(server_t *server, const stranger_t *stranger,
                             const tw_connection_message_t *message)
 {
@@ -279,7 +279,7 @@ static tw_status_t declined(server_t *server, const stranger_t *stranger,
                          stranger->connection.name);
 }
 
-/** Do what a stranger's next message asks. TW_OK: it has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: it
+/** Handle a stranger's next message. TW_OK: it has become a rank; TW_IN_PROGRESS; TW_ERR_CONFIG: it
  *  contradicts the job; any other error: drop it. */
 static tw_status_t stranger_step(server_t *server, stranger_t *stranger)
 {
@@ -333,7 +333,7 @@ static tw_status_t strangers_step(server_t *server)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/** Drop ranks that have joined and are gone again: they have nothing to say yet, so reading shows it. */
+/** Drop ranks that have joined and closed their connection. They send nothing now, so reads show it. */
 static void ranks_step(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -356,7 +356,7 @@ static void ranks_step(server_t *server)
     }
 }
 
-/** Send signs of life, so that ranks know that rank 0 is alive. */
+/** Send heartbeats, so that ranks know that rank 0 is alive. */
 static void send_heartbeats(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -395,7 +395,7 @@ static void wait_for_sockets(server_t *server)
     (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
 }
 
-/** Log which ranks are missing, and that a process with another token may be one of them. */
+/** Log which ranks are missing, and that one of them may be a process with another token. */
 static void say_missing(server_t *server, const char *missing)
 {
     const int n = snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
@@ -426,7 +426,7 @@ static tw_status_t gather_ranks(server_t *server)
     return TW_OK;
 }
 
-/** Listen, and wait if another job is just leaving the port. */
+/** Listen. If another job is just releasing the port, wait for it. */
 static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
 {
     int *const given = server->options->listener;
@@ -449,7 +449,7 @@ static tw_status_t listen_patiently(server_t *server, const tw_job_t *job)
     }
 }
 
-/** Choose the device towards the first rank of another node, if there is one. */
+/** Choose the device that leads to the first rank of another node, if there is one. */
 static void choose_device(tw_rendezvous_t *rendezvous)
 {
     int r = 1;
@@ -528,7 +528,7 @@ tw_status_t tw_rendezvous_serve(tw_rendezvous_t *rendezvous, const tw_job_t *job
     if (status) {
         return status;
     }
-    /* The port is freed before anyone can go on, so that the next rendezvous finds it free. */
+    /* The port is free before any rank goes on, so that the next rendezvous can use it. */
     choose_device(rendezvous);
     return send_members(rendezvous);
 }
