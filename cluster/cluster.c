@@ -181,7 +181,7 @@ static tw_status_t run_supervisor(const tw_cluster_t *cluster, int namespaces, t
     return status;
 }
 
-/** Run the cluster in namespaces: as root, or else as root of a user namespace. */
+/** Run the cluster in namespaces. Without root rights, make a user namespace first and be root there. */
 static tw_status_t run_isolated(tw_cluster_t *cluster, tw_cluster_message_t *result)
 {
     cluster->isolated = 1;
@@ -260,7 +260,7 @@ static double choose_grace(const tw_cluster_params_t *params)
         return params->grace_sec;
     }
     if (text && tw_parse_time(text, &timeout_sec) != TW_OK) {
-        timeout_sec = TW_CLUSTER_PEER_TIMEOUT_SEC; /* the ranks themselves will complain */
+        timeout_sec = TW_CLUSTER_PEER_TIMEOUT_SEC; /* an invalid value, which the ranks will report */
     }
     return timeout_sec + TW_CLUSTER_GRACE_SEC;
 }

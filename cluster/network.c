@@ -177,7 +177,7 @@ int tw_cluster_make_bridge(int nic, char reason[REASON])
     if (run_tool(reason, "ip link add br%d type bridge", nic) != 0) {
         return -1;
     }
-    /* addrgenmode none, here and below: no IPv6 addresses, so no chatter about them in the counters. */
+    /* addrgenmode none, here and below: IPv6 addresses would add packets to the counters. */
     return run_tool(reason, "ip link set br%d addrgenmode none up", nic);
 }
 

@@ -270,7 +270,7 @@ static void node_stop(node_t *node)
     node->fd = -1;
 }
 
-/** Read the supervisor's message; return 0 if it wants this node to stop, or is gone. */
+/** Read the supervisor's message. Return 0 if this node must stop, or the supervisor has ended. */
 static int hear_supervisor(const node_t *node)
 {
     tw_cluster_message_t message;

@@ -4,8 +4,8 @@
  *  caller -- supervisor (PID 1 of the outer namespaces, owns the bridge)
  *                |-- node 0 (PID 1 of its namespaces) -- ranks
  *                |-- node 1 ...
- *  Each line is also a socket pair that carries tw_cluster_message_t. A process that sees its other end
- *  closed ends, too. */
+ *  Each line is also a socket pair, which carries tw_cluster_message_t down to the nodes and up to the
+ *  caller. A process that sees its other end closed ends, too. */
 #pragma once
 
 #include <signal.h>
@@ -24,7 +24,7 @@ typedef enum tw_cluster_event {
     TW_CLUSTER_STOP,     /**< down: end now */
     TW_CLUSTER_SIGNAL,   /**< down, while ranks run: send them this signal */
     TW_CLUSTER_READY,    /**< up: this stage is done */
-    TW_CLUSTER_FAILED,   /**< up: no cluster can be made; reason says why */
+    TW_CLUSTER_FAILED,   /**< up: no cluster can be made; text says why */
     TW_CLUSTER_EXITED,   /**< up: a rank ended, wait_status says how */
     TW_CLUSTER_FINISHED, /**< up, from the supervisor: the command ran */
 } tw_cluster_event_t;
@@ -39,7 +39,7 @@ typedef struct tw_cluster_message {
     char text[TW_CLUSTER_TEXT_BYTES];
 } tw_cluster_message_t;
 
-/** What supervisor and nodes share. */
+/** Settings that the supervisor and the nodes inherit from the caller when they are forked. */
 typedef struct tw_cluster {
     const tw_cluster_params_t *params;
     int isolated; /**< 1: nodes have namespaces; 0: all on loopback */
@@ -53,7 +53,7 @@ typedef struct tw_cluster {
 
 /** Send a message; return 0, or -1 with errno. */
 int tw_cluster_send(int fd, const tw_cluster_message_t *message);
-/** Wait for a message; return 1, or 0 if the other end is closed or went wrong. */
+/** Wait for a message. Return 1, or 0 if the other end is closed or reading failed. */
 int tw_cluster_receive(int fd, tw_cluster_message_t *message);
 /** Send an event with a text, which may be NULL. */
 void tw_cluster_tell(int fd, tw_cluster_event_t event, const char *text);

@@ -27,8 +27,8 @@
  *  M, and 0.133 of it with 2 bits. Unquantized tensors (0.9 % of a GPT of width 128) add 0.005.
  *
  *  Threads: only one thread at a time may use an hpz and its communicators. If params.coll has a progress
- *  thread, others may use the communicators, but never two one hpz. All ranks call in the same order.
- *
+ *  Threads: one thread at a time may use an hpz and its communicators. If params.coll has a progress thread,
+ *  other threads may use the communicators meanwhile, but not the hpz. All ranks call in the same order.
  *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition. The quantized delta is error
  *  feedback as in EF21-P. */
 #ifndef TW_HPZ_HPZ_H
@@ -125,7 +125,7 @@ const void *tw_hpz_replica(const tw_hpz_t *hpz, int unit);
 /** Return the replica's previous changes, which a sync reads and writes: [tw_hpz_secondary_elems], borrowed.
  *  NULL without lossless_delta. */
 const uint8_t *tw_hpz_states(const tw_hpz_t *hpz, int unit);
-/** Return the replica's version; 0 if it was never written, or its last sync failed. */
+/** Return the replica's version; 0 if it was never written, is being synced, or its last sync failed. */
 uint64_t tw_hpz_version(const tw_hpz_t *hpz, int unit);
 
 /** Copy this rank's part of a whole unit into the replica, and set its version to `version` (> 0), as

@@ -38,7 +38,7 @@ typedef struct tw_hpz_gather {
 typedef STAILQ_HEAD(tw_hpz_gathers, tw_hpz_gather) tw_hpz_gathers_t;
 
 struct tw_hpz_keeper {
-    tw_coll_t *all_ranks; /**< the keeper's own communicator of all ranks */
+    tw_coll_t *all_ranks; /**< a communicator of all ranks, made for the keeper */
     tw_coll_t *in_node, *rail, *rail_records;
     int rank, world, n_nodes, node, local;
     int *rail_ranks; /**< [N] the rank of each node on this rail */
@@ -73,7 +73,7 @@ struct tw_hpz_kept {
 /** Main function of the keeper's thread (gather.c); arg is the keeper. Ends when is_stopping is set and no
  *  gather is under way. */
 void *tw_hpz_keeper_run(void *arg);
-/** Accepts NULL. */
+/** Free a gather and its buffers. Accepts NULL. */
 void tw_hpz_gather_free(tw_hpz_gather_t *gather);
 
 /** Return the most bytes of a message: the changes of rounded parts, then the lossless changes. */

@@ -41,11 +41,11 @@ TW_C_BEGIN
  *  executes gathers. */
 typedef struct tw_hpz_keeper tw_hpz_keeper_t;
 
-/** Make a keeper. Collective over `coll`, which is borrowed, outlives the keeper, is on host memory, and has
- *  a progress thread. TW_ERR_UNSUPPORTED (logged): the nodes have unequal numbers of ranks; TW_ERR_CONFIG
- *  (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
+/** Make a keeper. Collective over `coll`, which is borrowed, must outlive the keeper, use host memory and
+ *  have a progress thread. TW_ERR_UNSUPPORTED (logged): the nodes have unequal numbers of ranks;
+ *  TW_ERR_CONFIG (TW_HPZ_ variables), TW_ERR_NO_MEMORY, errors of tw_coll_group_create. */
 tw_status_t tw_hpz_keeper_create(tw_coll_t *coll, tw_hpz_keeper_t **out);
-/** Call it after its units are destroyed. Accepts NULL. */
+/** Destroy a keeper after all of its units. Accepts NULL. */
 void tw_hpz_keeper_destroy(tw_hpz_keeper_t *keeper);
 /** Set the timeout of the keeper's waits, as tw_coll_timeout_set does; initially that of `coll`. */
 void tw_hpz_keeper_timeout_set(tw_hpz_keeper_t *keeper, double timeout_sec);
@@ -63,7 +63,7 @@ typedef struct tw_hpz_part {
 typedef struct tw_hpz_kept_params {
     const char *name; /**< name in logs, copied; the same on all ranks */
     size_t run_bytes; /**< at most TW_HPZ_RUN_BYTES_MAX */
-    /** [n_parts] ascending, without overlaps, the same on all ranks. What lies between is taken as bytes. */
+    /** [n_parts] ascending, without overlaps, the same on all ranks. Gaps between parts are plain bytes. */
     const tw_hpz_part_t *parts;
     size_t n_parts;
     int has_room; /**< 0: this rank refuses the unit for lack of memory */
@@ -73,7 +73,7 @@ typedef struct tw_hpz_kept_params {
 
 #define TW_HPZ_RUN_BYTES_MAX ((size_t)1 << 31)
 
-/** A unit whose replicas are kept. */
+/** A unit with replicas on this rank. */
 typedef struct tw_hpz_kept tw_hpz_kept_t;
 
 /** Return the bytes of host memory that a unit takes on this rank: its replicas, and a byte for each of their

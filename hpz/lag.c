@@ -1,9 +1,9 @@
 /** Measures how far blocks lag behind their masters after a quantized delta, in units of the master's last
  *  update. A block with lag 0 has the values that a full sync would give it. With params.lag_plain, the next
- *  delta sends late blocks as bf16.
+ *  delta sends late blocks as bf16. (A late block has a lag beyond lag_bound.)
  *
- *  Late blocks in a message: for each one u32 tensor (index in the unit), u32 block (index in the piece), and
- *  the block's new values in bf16. */
+ *  Late blocks in a message: for each block, u32 tensor (index in the unit), u32 block (index in the piece),
+ *  and its new values in bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

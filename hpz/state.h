@@ -36,7 +36,7 @@ typedef struct tw_hpz_lag {
 typedef struct tw_hpz_transfer {
     int unit;
     tw_hpz_slice_t slice;
-    size_t own_first, n_own; /**< the slice's elements in this rank's primary part */
+    size_t own_first, n_own; /**< the slice's elements in this rank's primary part: first, number */
     size_t n_elems;          /**< elements of the slice at all nodes of the rail */
     uint16_t *fresh;         /**< [n_own] bf16(master); NULL once encoded, unless tw_hpz_keeps_fresh */
     uint8_t *message;        /**< this rank's message */
@@ -70,7 +70,7 @@ typedef struct tw_hpz_unit {
 } tw_hpz_unit_t;
 
 struct tw_hpz {
-    tw_hpz_params_t params; /**< the caller's; the tensors are a copy of the hpz's own */
+    tw_hpz_params_t params; /**< the caller's parameters; `tensors` points to the hpz's copy */
     tw_hpz_options_t options;
     tw_hpz_layout_t *layout;
     int rank, world, n_nodes, ranks_per_node, node, local, n_units;
@@ -134,7 +134,7 @@ tw_hpz_memory_t tw_hpz_host_memory(tw_hpz_t *hpz);
 size_t tw_hpz_replica_elem_bytes(const tw_hpz_t *hpz);
 /** Return the address of element `offset` of this rank's replica. */
 void *tw_hpz_replica_at(const tw_hpz_t *hpz, int unit, size_t offset);
-/** Return where a node's piece of a tensor lies in this rank's replica. */
+/** Return the offset, in elements, of a node's piece of a tensor in this rank's replica. */
 size_t tw_hpz_replica_offset(const tw_hpz_t *hpz, size_t tensor, tw_hpz_piece_t piece);
 /** Wait until all enqueued operations on replicas are done. `status` is the result of enqueuing; if it is an
  *  error, return it. */

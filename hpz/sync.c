@@ -1,8 +1,9 @@
-/** Exchanges a unit's changes along the rail. A large unit goes slice by slice. Messages of variable length
- *  are posted when all lengths have arrived, in the order in which the slices began. Lengths and messages
- *  have separate communicators, so all ranks use this order whenever the lengths arrive. The number of slices
- *  under way depends on sync_elems and on timing. Their order does not, because no unit begins before all
- *  slices of the previous one have begun. */
+/** Exchanges a unit's changes along the rail. A large unit goes slice by slice.
+ *
+ *  Messages of variable length are posted when all lengths have arrived, in the order in which the slices
+ *  began. Lengths and messages have separate communicators, so all ranks use this order, whenever lengths
+ *  arrive. How many slices are under way depends on sync_elems and on timing. Their order does not, because
+ *  no unit begins before all slices of the previous one have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -29,7 +29,7 @@ typedef struct tw_transport_ops {
     int (*failed_rank)(const tw_transport_t *transport);
 } tw_transport_ops_t;
 
-/** First member of every backend's own struct. */
+/** First member of every backend's struct. */
 struct tw_transport {
     const tw_transport_ops_t *ops;
     unsigned n_forks; /**< tw_fork_count when the transport was made, to detect use after a fork */

@@ -41,7 +41,7 @@ typedef struct tw_p2p_params {
     const char *name;            /**< this end's name in logs: "rank 3"; copied */
     const tw_p2p_hooks_t *hooks; /**< borrowed; NULL: none */
     void *arg;
-    int n_peers;             /**< about how many peers there will be */
+    int n_peers;             /**< expected number of peers */
     const char *node_tls;    /**< UCX's transports inside a node; NULL: no shared memory */
     const char *net_tls;     /**< "tcp", or UCX's transports between nodes; NULL: no network */
     const char *net_devices; /**< names, separated by commas */
@@ -121,7 +121,7 @@ void tw_p2p_peer_close(tw_p2p_peer_t *peer);
 void tw_p2p_peer_mark(const tw_p2p_peer_t *peer, int traffic_class);
 
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
-/** Find a peer by its id; NULL: there is none. */
+/** Find a peer by its id. Returns NULL if there is none. */
 tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
 /** For owners without hooks. Return 1 if the peer has failed; or if it has closed in order and all that it
  *  sent has arrived. Its requests then end with TW_ERR_PEER (logged once). */

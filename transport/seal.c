@@ -13,7 +13,7 @@ static_assert(crypto_aead_aes256gcm_ABYTES == TW_SEAL_TAG_BYTES, "one tag for bo
 static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == TW_SEAL_TAG_BYTES, "one tag for both");
 
 struct tw_seal {
-    crypto_aead_aes256gcm_state aes; /**< first, as libsodium wants it aligned as malloc aligns */
+    crypto_aead_aes256gcm_state aes; /**< must be first: libsodium needs the alignment that malloc gives */
     uint8_t key[TW_SEAL_KEY_BYTES];
     tw_cipher_t cipher;
     uint64_t n_pieces;

@@ -78,7 +78,7 @@ void tw_transport_destroy(tw_transport_t *transport);
 
 int tw_transport_rank(const tw_transport_t *transport);
 int tw_transport_world(const tw_transport_t *transport);
-/** Nodes are numbered from 0 in the order of their lowest rank. */
+/** Return the node of a rank. Nodes are numbered from 0 in the order of their lowest rank. */
 int tw_transport_node_of(const tw_transport_t *transport, int rank);
 int tw_transport_n_nodes(const tw_transport_t *transport);
 /** Return the backend's name, "network"; and a line that names the devices and protocols in use. */
@@ -109,7 +109,7 @@ int tw_transport_ucx_knows(tw_mem_t mem);
 
 /** One message, to send or to receive. A send does not write to `buffer`. */
 typedef struct tw_transport_message {
-    int peer; /**< unused in p2p.h, whose calls name the peer beside the message */
+    int peer; /**< unused in p2p.h, where the peer is an argument of each call */
     uint64_t tag;
     void *buffer;
     size_t bytes;
@@ -179,9 +179,9 @@ typedef struct tw_transport_counters {
     uint64_t bytes, messages;
 } tw_transport_counters_t;
 
-/** Totals sent to one peer. */
+/** Get the totals sent to one peer. */
 void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_transport_counters_t *out);
-/** Totals sent to other nodes, and to other ranks of this node. Messages to the own rank count in neither. */
+/** Get the totals sent to other nodes; to other ranks of this node. Messages to itself do not count. */
 void tw_transport_inter_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 

@@ -28,8 +28,8 @@ typedef struct tw_socket_from {
     int is_bound;
 } tw_socket_from_t;
 int tw_socket_begin_from(const tw_socket_from_t *from, const uint8_t address[16], int port);
-/** Bind an accepted connection to a device. Returns 0, without binding, if it came in by another device or if
- *  this process may not bind sockets. */
+/** Bind an accepted connection to a device and return 1. Return 0, without binding, if it came in by another
+ *  device or this process may not bind sockets. */
 int tw_socket_keep_to(int fd, const char *device, unsigned index);
 /** Make a connection break within about the timeout once the other host no longer answers, even if this end
  *  sends nothing. */

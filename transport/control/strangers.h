@@ -10,9 +10,9 @@ TW_C_BEGIN
 #define TW_STRANGERS_SPAN_NS 10000000000ull
 #define TW_STRANGERS_MORE_BYTES 48
 
-/** Starts zeroed. */
+/** State of the limit; must be zeroed at first. */
 typedef struct tw_strangers_log {
-    uint64_t until_ns; /**< when the span ends */
+    uint64_t until_ns; /**< end of the current span of time */
     uint64_t n;        /**< lines in the span, including suppressed ones */
 } tw_strangers_log_t;
 

@@ -43,7 +43,7 @@ typedef struct tw_monitor_params {
     tw_connection_t *connections;
     int n_connections;
     double peer_timeout_sec;
-    double join_timeout_sec; /**< limit of tw_monitor_exchange */
+    double join_timeout_sec; /**< time limit of tw_monitor_exchange */
 } tw_monitor_params_t;
 
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);

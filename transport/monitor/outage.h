@@ -21,7 +21,7 @@ typedef struct tw_silence {
     uint64_t heard_ns; /**< when the last sign of life came */
     /** time since heard_ns in which this process or the sender did not run: not the link's fault */
     uint64_t late_ns;
-    uint64_t from_ns, to_ns; /**< begin and end of the last long silence */
+    uint64_t from_ns, to_ns; /**< begin and end of the last long silence that has ended */
     uint64_t excused_ns;     /**< time in that silence in which a process did not run */
 } tw_silence_t;
 

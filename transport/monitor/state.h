@@ -50,7 +50,7 @@ struct tw_monitor {
     uint8_t *gathered; /**< lists of all ranks; owned by the monitor's owner once has_gathered is set */
     size_t gathered_bytes;
 
-    /* Only the thread uses what follows. */
+    /* Only the thread uses the members below. */
     tw_connection_t *connections;
     int n_connections;
     struct pollfd *pollfds; /**< [1 + n_connections] */
@@ -64,7 +64,7 @@ struct tw_monitor {
     int said_goodbye;
     uint64_t leave_by_ns;
 
-    /* Only rank 0 uses what follows. */
+    /* Only rank 0 uses the members below. */
     tw_outages_t outages;
     tw_suspicion_t *suspicions; /**< [world] */
     /** [world] each rank's bytes of the exchange; data NULL: not received yet */

@@ -1,4 +1,4 @@
-/** The monitor's thread, and what its owner calls. */
+/** The monitor's thread, and the functions that its owner calls. */
 #include "transport/monitor/monitor.h"
 
 #include <errno.h>

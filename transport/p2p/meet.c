@@ -282,7 +282,7 @@ static int was_late(const tw_handshake_t *handshake)
     return tw_time_ns() - handshake->hello_ns > (uint64_t)(p2p->params.timeout_sec * 1e9);
 }
 
-/** The status of a lost connection: TW_ERR_AUTH where the other end closed without a word, as it does
+/** Return the status of a lost connection: TW_ERR_AUTH if the other end closed without an answer, as it does
  *  when the proof is wrong. */
 static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t status)
 {
@@ -290,8 +290,8 @@ static tw_status_t dial_status(const tw_handshake_t *handshake, tw_status_t stat
     return status == TW_ERR_IO && is_told ? TW_ERR_AUTH : status;
 }
 
-/** Whether to try again: it was connected, and dropped before it was heard. The listener was busy, had too
- *  many pending, or meanwhile took this end for a stranger. */
+/** Return 1 if a dial should try again: the listener dropped its connection before it was proven, because it
+ *  was busy, had too many handshakes, or took this late end for a stranger. */
 static int is_worth_another_try(const tw_p2p_dial_t *dial)
 {
     const tw_handshake_stage_t stage = dial->handshake.stage;

@@ -47,7 +47,7 @@ struct tw_p2p_peer {
     tw_p2p_t *p2p;
     int id, known_as;
     int takes_cuda;
-    int has_failed;                 /**< without hooks: it has failed */
+    int has_failed;                 /**< without hooks: 1: the peer has failed */
     char where[TW_P2P_WHERE_BYTES]; /**< " at 10.0.0.2:4711", for logs; "" unless met by a handle */
     void *card;
     int connects;                    /**< over TCP, 1: this end makes the connections; 0: the peer does */
@@ -74,7 +74,7 @@ struct tw_p2p_peer {
     uint64_t their_ns;         /**< ALIVE: the peer's time in the last one; 0: none */
     int is_asked, n_unheard;   /**< the peer wants ALIVE; ALIVEs sent since the peer's last */
     uint32_t n_alive;          /**< number of ALIVEs received */
-    tw_p2p_credit_t credit[2]; /**< credit of short messages; of long ones */
+    tw_p2p_credit_t credit[2]; /**< credit of [0] short messages, [1] long ones */
     int is_closing;            /**< 1: this end closes the peer, so if the peer leaves, that is no failure */
     tw_p2p_counts_t counts;
 };

@@ -52,8 +52,7 @@
  *  arrived although the peer has read messages that were sent much later on another one (tcp_watch.c).
  *
  *  GPU memory is touched by UCX alone, never by this code. So even short messages from GPU memory go by RTS.
- *  A CTS for a receive in GPU memory asks for chunks that UCX keeps until it is told where to copy them.
- *  a CTS that names such memory asks for chunks that UCX keeps until it is told where to copy them. */
+ *  A CTS for a receive in GPU memory asks for chunks that UCX keeps until it is told where to copy them. */
 #pragma once
 
 #include <assert.h>

@@ -30,7 +30,7 @@ struct tw_p2p {
     tw_p2p_params_t params;
     char name[64];
     ucs_memory_type_t memory[2]; /**< [tw_mem_t] UCX's name of each kind of memory */
-    /** shared memory first (it may be missing: context NULL), then the devices */
+    /** first shared memory (carrier NULL if there is none), then the devices */
     tw_p2p_worker_t workers[TW_P2P_WORKERS_MAX];
     int n_workers;
     tw_p2p_peer_t **peers; /**< [n_peers] by id; NULL where no peer has this id */
@@ -72,7 +72,7 @@ static inline uint64_t tw_p2p_deadline(const tw_p2p_t *p2p)
 }
 
 /* ---- wait.c -------------------------------------------------------------------------------------------- */
-/** Prepare sleeping, after the workers are made. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
+/** Allocate what sleeping needs, after the workers are made. TW_ERR_NO_MEMORY, TW_ERR_IO, logged. */
 tw_status_t tw_p2p_sleep_init(tw_p2p_t *p2p);
 void tw_p2p_sleep_cleanup(tw_p2p_t *p2p);
 void tw_p2p_nap(tw_p2p_t *p2p, double timeout_sec);

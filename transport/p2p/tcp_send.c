@@ -109,7 +109,7 @@ void tw_tcp_release(tw_p2p_stream_t *stream, tw_p2p_request_t *request)
         if (op->request == request && !op_keep_rest(op)) {
             tw_p2p_stream_break(stream, "out of memory");
             tw_p2p_op_disown(op);
-            op->data = NULL; /* the data ends with the stream */
+            op->data = NULL; /* no more of it is sent on a broken stream */
         }
     }
     if (stream->link) {
