@@ -16,7 +16,7 @@
 #define REASON TW_CLUSTER_TEXT_BYTES
 #define COMMAND_BYTES 256
 
-/* Default length of a link's queue: long enough for what a handful of TCP streams have in flight. */
+/* Default length of a link's queue: it has room for the data that a handful of TCP streams have in flight. */
 #define LINK_QUEUE "50ms"
 
 /* Burst of one TCP packet: 64 KiB, a header for each frame in it, and some more. */

@@ -183,7 +183,7 @@ uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, 
  *  not, all ranks return TW_ERR_MISMATCH (logged with rank, unit and tensor), and a full sync repairs the
  *  replicas. Each rank sends 16 bytes a tensor. */
 tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);
-/** Return 1 if TW_HPZ_CHECK_STEPS asks for a check at this version. It may be the version of any replicas. */
+/** Return 1 if TW_HPZ_CHECK_STEPS asks for a check at this version, of this hpz's replicas or of others. */
 int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */

@@ -3,10 +3,10 @@
  *
  *  The owner encodes the difference of a part from its replica, then applies the decoded change to its
  *  replica as all ranks do, so that replicas stay equal bit for bit. The next change is measured from the
- *  replica, so it also sends what this one lost. Then the owner copies the replica over the part in its run,
- *  so that the lossless change that follows (change.h) finds no difference in the part. But a part goes into
- *  the lossless change if it must lose nothing, has NaN or Inf, or has moved by more than an eighth of its
- *  2-norm. A part that has not changed stays as all ranks have it.
+ *  replica, so it also sends what this change lost. Then the owner copies the replica over the part in its
+ *  run, so that the lossless change that follows (change.h) finds no difference in the part. But a part goes
+ *  into the lossless change if it must lose nothing, has NaN or Inf, or has moved by more than an eighth of
+ *  its 2-norm. A part that has not changed stays as all ranks have it.
  *
  *  Message: one bit for each rounded part, lowest first, which is 1 if its change follows; then, from a
  *  multiple of 16 bytes on, the encoded changes one after the other. */

@@ -25,7 +25,7 @@ typedef struct tw_safetensors_tensor {
     int n_dims;                             /**< 0: a scalar */
     size_t dims[TW_SAFETENSORS_MAX_DIMS];
     size_t n_elems, bytes;
-    const void *data; /**< little-endian elements; perhaps unaligned, as the header has any length */
+    const void *data; /**< little-endian elements; may be unaligned, as the header may have any length */
 } tw_safetensors_tensor_t;
 
 typedef struct tw_safetensors tw_safetensors_t;

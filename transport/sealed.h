@@ -4,9 +4,9 @@
  *  AES; by libsodium).
  *
  *  Each end sends its hello, and passes the other end's hello to tw_sealed_meet. Then the connecting end
- *  sends a piece of 0 bytes. When the listening end has opened it, it sends such a piece, too. An end without
- *  the secret cannot seal that piece. A piece that was changed, left out, repeated, or taken from elsewhere
- *  cannot be opened, and neither can any later piece. An end has two directions; a thread may use each. */
+ *  sends a piece of 0 bytes. When the listening end has opened that piece, it sends one, too. An end without
+ *  the secret cannot seal it. A piece that was changed, left out, repeated, or taken from elsewhere cannot be
+ *  opened, and neither can any later piece. An end has two directions; a thread may use each. */
 #ifndef TW_TRANSPORT_SEALED_H
 #define TW_TRANSPORT_SEALED_H
 

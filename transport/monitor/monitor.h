@@ -47,7 +47,7 @@ typedef struct tw_monitor_params {
 } tw_monitor_params_t;
 
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);
-/** Send some bytes to all ranks and get those of all: lists [world], valid until the next exchange or
+/** Send some bytes to all ranks and get the bytes of all: lists [world], valid until the next exchange or
  *  destroy. Collective; blocks until all have arrived. TW_ERR_PEER: a rank has failed, or has sent nothing
  *  within the join timeout; TW_ERR_NO_MEMORY; both logged. */
 tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists);

@@ -7,9 +7,9 @@
  *  know which end of the link failed.
  *
  *  Silence of all other nodes is not always an outage: where ranks wait for processors, several may be late
- *  at once. What was sent during an outage arrives after it. But a rank that did not run has sent nothing,
- *  and says so (tw_outages_late). That time proves nothing. Without it, nearly half of the silence must
- *  remain to count as an outage. */
+ *  at once. Messages sent during an outage arrive after it. But a rank that did not run has sent nothing, and
+ *  says so (tw_outages_late). That time proves nothing. After it is subtracted, nearly half of the silence
+ *  must remain to count as an outage. */
 #pragma once
 
 #include "core/core.h"

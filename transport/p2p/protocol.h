@@ -41,10 +41,10 @@
  *  stream, because on theirs it would have to wait behind them.
  *
  *  Cost of an EAGER message over TCP: one send, with 64 bytes more than the message (if short: 4 or 12 bytes,
- *  see brief.h). At the receiver, it is one read, which also gets what comes next. A caller that polls one
- *  request (tw_p2p_progress_for) reads without asking epoll first. An announced message costs two additional
- *  messages without data. With sends_on_credit, short messages that follow each other within a few
- *  microseconds share a send: eight of NCCL's then cost little more than one.
+ *  see brief.h). At the receiver, it is one read, which also gets the start of the next message. A caller
+ *  that polls one request (tw_p2p_progress_for) reads without asking epoll first. An announced message costs
+ *  two additional messages without data. With sends_on_credit, short messages that follow each other within a
+ *  few microseconds share a send: eight of NCCL's then cost little more than one.
  *
  *  Dead connections. A middlebox may drop one connection, or acknowledge data that it drops, while all other
  *  connections work. So an end that waits for a peer says on each stream, many times per timeout, how much it

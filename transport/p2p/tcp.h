@@ -54,7 +54,7 @@ struct tw_tcp_link {
     TAILQ_ENTRY(tw_tcp_link) entry; /**< in the device's list of links, or of closed ones */
     TAILQ_ENTRY(tw_tcp_link) ready; /**< in the device's list of links to be read */
     tw_tcp_device_t *device;
-    tw_p2p_stream_t *stream; /**< NULL: not known yet, or let go */
+    tw_p2p_stream_t *stream; /**< NULL: not known yet, or detached */
     tw_tcp_stage_t stage;
     int fd; /**< -1: closed until the next attempt to connect */
     int is_ready, can_write, is_shut;
