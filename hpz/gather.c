@@ -394,7 +394,7 @@ static void count_runs(tw_hpz_keeper_t *keeper, size_t run_bytes)
     }
 }
 
-/** Post the exchange in the node, which gathers the whole unit from the node's replicas. */
+/** Run the exchange in the node, which gathers the whole unit from the node's replicas. */
 static tw_status_t gather_in_node(tw_hpz_gather_t *gather)
 {
     tw_hpz_kept_t *kept = gather->kept;
