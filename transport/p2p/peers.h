@@ -22,7 +22,7 @@ struct tw_p2p_stream {
     size_t address_bytes;
     ucp_ep_h endpoint;               /**< UCX: created at its first use */
     tw_tcp_link_t *link;             /**< TCP: NULL until it is connected */
-    struct tw_p2p_op_list waiting;   /**< operations that the connection has no room for yet; in order */
+    struct tw_p2p_op_list waiting;   /**< operations that wait to be sent; in order */
     TAILQ_ENTRY(tw_p2p_stream) busy; /**< in the list of streams with waiting operations */
     int is_busy;
     uint64_t sent_ns; /**< if takes_long: time of the last write to the connection */

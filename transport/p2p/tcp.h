@@ -124,7 +124,7 @@ void tw_tcp_note_asked(tw_tcp_link_t *link);
 void tw_tcp_watch_again(tw_tcp_device_t *device, int all);
 /** Set whether there may be something to read. */
 void tw_tcp_set_ready(tw_tcp_link_t *link, int is_ready);
-/** Detach a link from its stream; the link lives on. */
+/** Detach a link from its stream. A message that has not fully arrived on the link is lost. */
 void tw_tcp_let_go(tw_tcp_link_t *link);
 /** Drop the link, break its stream, and tell the owner why. */
 void tw_tcp_break(tw_tcp_link_t *link, const char *why);
