@@ -79,10 +79,10 @@ typedef struct tw_hpz_kept tw_hpz_kept_t;
 /** Return the bytes of host memory that a unit takes on this rank: its replicas, and a byte for each of their
  *  elements. Returns 0 if the parts are invalid. A gather under way also takes memory for its messages. */
 size_t tw_hpz_kept_memory_bytes(const tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params);
-/** Make a kept unit, on all of the keeper's ranks or on none. Collective. If ranks have no room (has_room 0),
- *  *refusing is the lowest of them, *out is NULL and the status TW_OK; otherwise *refusing is -1.
- *  TW_ERR_INVALID (logged): invalid parts; TW_ERR_MISMATCH (logged with the rank): ranks have different
- *  params. */
+/** Make a kept unit, on all of the keeper's ranks or on none. Collective. If ranks have no room (has_room 0,
+ *  or out of memory), *refusing is the lowest of them, *out is NULL and the status TW_OK; otherwise *refusing
+ *  is -1. TW_ERR_INVALID (logged): invalid parts; TW_ERR_MISMATCH (logged with the rank): ranks have
+ *  different params. */
 tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params,
                                tw_hpz_kept_t **out, int *refusing);
 /** Destroy a unit, after waiting for a gather under way. Not collective. Accepts NULL. */
