@@ -76,7 +76,7 @@ void tw_p2p_abandon(tw_p2p_t *p2p);
 /** Returns 1 if messages may lie in GPU memory at this end. */
 int tw_p2p_takes_cuda(const tw_p2p_t *p2p);
 
-/** Return 1 if this machine has UCX. The first call of this kind loads it for good. Any thread. */
+/** Return 1 if this machine has UCX. This call, or the first use of UCX, loads it for good. Any thread. */
 int tw_p2p_ucx_is_there(void);
 /** Returns 1 if UCX finds a GPU. */
 int tw_p2p_ucx_finds_gpu(void);
