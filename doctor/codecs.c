@@ -1,4 +1,4 @@
-/* Measures how fast this rank encodes, with one thread. */
+/* Measures how fast one thread of this rank encodes with each codec. */
 #include <string.h>
 
 #include "doctor/state.h"
@@ -10,7 +10,7 @@
 
 const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS] = {"int8", "int4", "lossless", "ecdq"};
 
-/** Fill with bf16 values like those of weights: of all sizes around 0. */
+/** Fill with bf16 values that are distributed about normally around 0, as weights are. */
 static void doctor_fill(uint16_t *values)
 {
     uint32_t state = 1;
@@ -26,10 +26,10 @@ static void doctor_fill(uint16_t *values)
     }
 }
 
-/* What is timed: one call of one codec. */
+/* One call of one codec, which is timed. Either `quant` or `messages` is set. */
 typedef struct coder {
-    tw_quant_t *quant;             /**< a codec of blocks; NULL: the codec is one of messages */
-    tw_quant_messages_t *messages; /**< a codec of messages; NULL: the codec is one of blocks */
+    tw_quant_t *quant;             /**< a codec of blocks, or NULL */
+    tw_quant_messages_t *messages; /**< a codec of messages, or NULL */
     const uint16_t *values;
     void *encoded;
     size_t encoded_bytes;
@@ -56,7 +56,7 @@ static tw_status_t time_codec(const char *name, coder_t *coder, double *gb_per_s
     TW_TRY(tw_quant_form(&params.codec) == TW_QUANT_MESSAGE
                ? tw_quant_messages_create(&params.codec, NULL, &coder->messages)
                : tw_quant_create(&params, &coder->quant));
-    tw_status_t status = doctor_encode(coder); /* the first call, which fills the caches, is not timed */
+    tw_status_t status = doctor_encode(coder); /* not timed: the first call fills the caches */
     double seconds = 0;
     int n = 0;
     for (const double start = tw_thread_sec(); status == TW_OK && seconds < SECONDS; n++) {

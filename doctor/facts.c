@@ -1,4 +1,4 @@
-/* Reads what a rank knows of itself: its devices, its limits, where it runs. */
+/* Reads what a rank knows about itself: its devices, its limits, and its host. */
 #include <errno.h>
 #include <glob.h>
 #include <ifaddrs.h>
@@ -18,7 +18,7 @@
 
 #define PATH_BYTES 512
 #define LINE_BYTES 4096
-#define ANY_PORT "9" /* a UDP port to ask for a route; nothing is sent there */
+#define ANY_PORT "9" /* UDP port for asking the system for a route; nothing is sent to it */
 #define NODE_FOLDER "/sys/devices/system/node"
 #define RDMA_FOLDER "/sys/class/infiniband"
 
@@ -31,7 +31,7 @@ static int64_t device_number(const char *device, const char *file, int64_t other
     return tw_line_read(path, "", line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
-/** Whether a device's speed means something: a virtual device's does not, unless it is a bond of devices. */
+/** Whether a device's speed is a real one. A virtual device's is not, unless the device is a bond. */
 static int is_hardware(const char *device)
 {
     char path[PATH_BYTES];
@@ -41,7 +41,7 @@ static int is_hardware(const char *device)
     return has_device || access(path, F_OK) == 0;
 }
 
-/** Read the third number of a file with "least usual most". */
+/** Read the third number of a file that has three: minimum, default, maximum. (tcp_rmem, tcp_wmem) */
 static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];
@@ -64,7 +64,7 @@ static int64_t available_memory(void)
 
 /* ---- placement ----------------------------------------------------------------------------------------- */
 
-/** Whether all processors of a set are in the folder of a NUMA node. */
+/** Whether the folder of a NUMA node has all processors of the set. */
 static int has_all(const char *folder, const cpu_set_t *set)
 {
     int all = 1;
@@ -76,7 +76,7 @@ static int has_all(const char *folder, const cpu_set_t *set)
     return all;
 }
 
-/** The NUMA node that has all processors that this process may run on, or -1. */
+/** Returns the NUMA node that has all processors on which this process may run, or -1. */
 static int numa_node(const cpu_set_t *set)
 {
     glob_t nodes = {0};
@@ -94,7 +94,7 @@ static int numa_node(const cpu_set_t *set)
 
 /* ---- rdma ---------------------------------------------------------------------------------------------- */
 
-/** Describe the first active port; "" if there is none. */
+/** Describe the first active RDMA port. The text stays empty if no port is active. */
 static void find_rdma(char text[TW_DOCTOR_NAME_BYTES])
 {
     glob_t ports = {0};
@@ -136,14 +136,14 @@ static void read_limits(tw_doctor_facts_t *facts)
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Turn an address into one of IPv6. 0: it is of another kind, or link-local. */
+/** Convert an address to IPv6. Returns 0 if it is neither IPv4 nor IPv6, or is link-local. */
 static int as_ipv6(const struct sockaddr *address, struct sockaddr_in6 *out)
 {
     *out = (struct sockaddr_in6){.sin6_family = AF_INET6};
     return tw_devices_address(address, out->sin6_addr.s6_addr) && !IN6_IS_ADDR_LINKLOCAL(&out->sin6_addr);
 }
 
-/** Find an IPv4 address of the device, or else one of IPv6; 0: it has none. */
+/** Find an IPv4 address of the device, or else an IPv6 address. Returns 0 if the device has none. */
 static int find_address(const struct ifaddrs *all, const char *name, struct sockaddr_in6 *out)
 {
     int found = 0;
@@ -174,7 +174,7 @@ static tw_status_t add_device(const struct ifaddrs *all, const char *name, tw_do
     return TW_OK;
 }
 
-/** Find this host's address on the way to another host; 0: there is no way. */
+/** Find the address of this host from which packets to another host leave. Returns 0 if there is no route. */
 static int own_address(const char *host, struct sockaddr_in6 *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
@@ -200,7 +200,8 @@ static int own_address(const char *host, struct sockaddr_in6 *out)
     return found;
 }
 
-/** The device on the way to rank 0; on its own host, one that others reach. */
+/** The name of the device on the route to rank 0. On rank 0's own host that may be loopback: then the first
+ *  device that other hosts can reach. */
 static const char *device_to_master(const struct ifaddrs *all, const char *host)
 {
     struct sockaddr_in6 own, address;

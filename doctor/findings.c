@@ -1,4 +1,4 @@
-/* Keeps the findings, and says what most of a cluster has. */
+/* Keeps the list of findings, and finds the value that most nodes of a cluster have. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weig
 {
     tw_doctor_findings_t *out = judge->out;
     tw_doctor_finding_t *finding = out->n < TW_DOCTOR_FINDINGS_MAX ? &out->list[out->n++] : NULL;
-    for (int i = 0; !finding && i < out->n; i++) { /* nobody reads so many: replace a lighter one */
+    for (int i = 0; !finding && i < out->n; i++) { /* the list is full: replace a finding of less weight */
         finding = out->list[i].weight < weight ? &out->list[i] : NULL;
     }
     finding = finding ? finding : &out->beyond;

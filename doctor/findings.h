@@ -1,4 +1,4 @@
-/** Findings: what is wrong, in words. Private to the folder. */
+/** Findings: texts that each describe one problem. Private to the folder. */
 #pragma once
 
 #include "doctor/state.h"
@@ -10,27 +10,28 @@ typedef struct tw_doctor_judge {
     tw_doctor_findings_t *out;
 } tw_doctor_judge_t;
 
-/** Add a finding, to be filled by the caller. When no more can be kept, the lightest one is forgotten. */
+/** Add a finding with empty texts, which the caller fills in. If the list is full, a finding of less weight
+ *  is replaced, or the new one is not kept. */
 tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weight);
-/** Append to a text, as printf. */
+/** Append to a text, formatted as by printf. */
 __attribute__((format(printf, 2, 3))) void tw_doctor_say(char text[TW_DOCTOR_TEXT_BYTES], const char *format,
                                                          ...);
 /** Append "node 1 (host)" to a text. */
 void tw_doctor_say_node(const tw_doctor_judge_t *judge, char text[TW_DOCTOR_TEXT_BYTES], int node);
-/** Name of a node's device. */
+/** The name of a node's device, for example "eth0". */
 const char *tw_doctor_device_name(const tw_doctor_judge_t *judge, int node, int device);
-/** The largest number of streams that any flow had. */
+/** The largest number of streams of any flow. */
 int tw_doctor_most_streams(const tw_doctor_result_t *result);
 /** Number of devices that flows were measured on. */
 int tw_doctor_measured_devices(const tw_doctor_result_t *result);
 /** The MTU that most nodes' devices have. */
 int tw_doctor_usual_mtu(const tw_doctor_result_t *result, int device);
 
-/* Each function below adds what it finds. */
+/* Each function below adds one finding for each problem. */
 
-/** links.c: judge rates, and packets that were sent again. */
+/** links.c: judge the rates of links, and retransmitted packets. */
 void tw_doctor_judge_links(tw_doctor_judge_t *judge);
-/** settings.c: judge what is set. */
+/** settings.c: judge the settings of hosts and ranks. */
 void tw_doctor_judge_settings(tw_doctor_judge_t *judge);
 
 TW_C_END

@@ -1,9 +1,9 @@
-/* One end of a flow: streams of plain TCP, a thread for each. The receiver keeps the time: it counts bytes
- * after the first quarter, when the streams have got going, and its answer ends the stream. So nothing that
- * waits in the sender's buffers is counted, nor waited for. Also probes: UDP packets that no router may
- * fragment. */
+/* One end of a flow: streams of plain TCP, with a thread for each. The receiver measures the rate. It counts
+ * bytes after the first quarter of the time, when TCP has reached its speed. Then it sends the rate to the
+ * sender, and that ends the stream. So bytes that wait in the sender's buffers are neither counted nor waited
+ * for. This file also sends and receives probes: UDP packets that no router may fragment. */
 #include <errno.h>
-#include <linux/tcp.h> /* netinet's header lacks fields of tcp_info */
+#include <linux/tcp.h> /* netinet/tcp.h lacks some fields of tcp_info */
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,17 +14,17 @@
 
 #include "doctor/state.h"
 
-/* Time for two more SYNs if the first is lost; a pair that cannot connect holds a step up for so long. */
+/* Enough for two more SYNs if the first is lost. A pair that cannot connect delays its slot by this time. */
 #define CONNECT_SEC 3.5
 #define GREETING_SEC 2.0
-#define GRACE_SEC 10.0 /* a flow on which nothing arrives any more ends after this time */
+#define GRACE_SEC 10.0 /* a flow ends this long after its planned end if nothing arrives */
 #define TICK_MS 50
 #define PIECE_BYTES ((size_t)256 << 10)
-#define UNSENT_BYTES (256 << 10) /* the most that may wait in the sender's socket */
+#define UNSENT_BYTES (256 << 10) /* the most bytes that may wait unsent in the sender's socket */
 #define WARM_SHARE 0.25
-#define PROBES_BYTES (4 << 20) /* the most that may wait to be received */
+#define PROBES_BYTES (4 << 20) /* the most bytes of probes that may wait to be received */
 
-/* What a stream begins with: which run and flow it belongs to. */
+/* What the sender sends first: the run and the flow to which the stream belongs. */
 typedef struct greeting {
     uint8_t nonce[TW_DOCTOR_NONCE_BYTES];
     int32_t slot, stream;
@@ -72,14 +72,14 @@ static int move_all(const stream_t *stream, void *data, size_t bytes, int is_sen
     return 0;
 }
 
-/* An address for the system: an IPv4 address that is mapped into IPv6 is AF_INET, as hosts may lack IPv6. */
+/* An address for system calls. A mapped IPv4 address becomes AF_INET, since a host may lack IPv6. */
 typedef union place {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
 } place_t;
 
-/** Fill in a place from an address; returns its bytes. */
+/** Fill in a place from an address. Returns its size in bytes. */
 static socklen_t doctor_place_of(const struct sockaddr_in6 *address, place_t *place)
 {
     if (!IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {
@@ -120,7 +120,7 @@ static int connect_stream(stream_t *stream)
 /** Send until the receiver answers. Returns 0 or an errno. */
 static int send_data(stream_t *stream)
 {
-    static char piece[PIECE_BYTES]; /* zeros, which take no room in the library's file */
+    static char piece[PIECE_BYTES]; /* static zeros, which take no bytes in the library's file */
     const double deadline = tw_time_sec() + stream->end->seconds + GRACE_SEC;
     for (;;) {
         const int ready = doctor_wait_for(stream->fd, POLLIN | POLLOUT);
@@ -137,7 +137,7 @@ static int send_data(stream_t *stream)
     }
 }
 
-/** Close a stream, and drop what would still be sent. */
+/** Close a stream, and discard bytes that it has not sent yet. */
 static void close_stream(stream_t *stream)
 {
     const struct linger drop = {.l_onoff = 1};
@@ -215,7 +215,8 @@ void tw_doctor_send(tw_doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
-/** Bytes that have arrived, read or not: so the rate does not depend on when this thread gets a processor. */
+/** Bytes that have arrived, whether this thread has read them or not. So the rate does not depend on when
+ *  this thread gets a processor. */
 static double arrived_bytes(const stream_t *stream)
 {
     struct tcp_info info = {0};
@@ -224,8 +225,9 @@ static double arrived_bytes(const stream_t *stream)
     return (double)info.tcpi_bytes_received;
 }
 
-/** Receive until the time is over, and count after its first quarter. If the first quarter took longer, three
- *  more quarters are still counted: a few packets in no time are no rate. Returns 0 or an errno. */
+/** Receive until the time is over. The first quarter of the time, from the first byte on, is not counted, and
+ *  the other three quarters are. They are counted in full even if the first bytes came late, since a few
+ *  packets in a short time give no rate. Returns 0 or an errno. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;
@@ -248,7 +250,7 @@ static int receive_data(stream_t *stream)
             }
         }
         if (counted_from > 0 && now > counted_from + (1 - WARM_SHARE) * seconds) {
-            now = tw_time_sec(); /* this thread may have waited for a processor */
+            now = tw_time_sec(); /* again: this thread may have waited for a processor */
             counted = arrived_bytes(stream) - before;
         }
         if (counted > 0) {
@@ -267,7 +269,7 @@ static void *run_receiver(void *arg)
     if (!stream->error) {
         stream->error = move_all(stream, &stream->bps, sizeof(stream->bps), 1, GREETING_SEC);
     }
-    /* The sender closes when it has read the answer; what it has sent until then is dropped. */
+    /* The sender closes the stream when it has read the rate. Discard what it sends until then. */
     char rest[4096];
     for (const double deadline = tw_time_sec() + GREETING_SEC;
          !stream->error && !is_late(stream->end, deadline);) {
@@ -283,7 +285,7 @@ static void *run_receiver(void *arg)
     return NULL;
 }
 
-/** Whether a connection is a stream of this flow. */
+/** Whether a new connection is a stream of this flow. */
 static int is_ours(stream_t *stream)
 {
     greeting_t greeting;
@@ -368,7 +370,7 @@ void tw_doctor_close(tw_doctor_rank_t *rank)
 #define PROBE_PAUSE_NS 200000
 #define PROBE_MAX_BYTES 65536
 
-/* Bytes of packets that networks and tunnels usually let pass. */
+/* Common sizes of packets on networks and in tunnels, in bytes. */
 static const int sizes[] = {9000, 8942, 8192, 4470, 4096, 2044, 1500, 1492, 1480, 1476, 1472,
                             1462, 1454, 1450, 1442, 1430, 1420, 1412, 1400, 1380, 1360, 1340,
                             1320, 1300, 1280, 1240, 1200, 1100, 1000, 900,  800,  700,  576};
@@ -378,7 +380,7 @@ static int headers_bytes(const place_t *place)
     return place->any.sa_family == AF_INET ? 20 + 8 : 40 + 8;
 }
 
-/** Make a socket set "do not fragment", whatever this host believes about the path's MTU. */
+/** Set a socket's "do not fragment", so that packets above the MTU that this host assumes are sent, too. */
 static void forbid_fragments(int fd)
 {
     const int probe4 = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
@@ -399,7 +401,8 @@ static void send_probe(int fd, const tw_doctor_rank_t *rank, const struct sockad
     const struct msghdr message = {
         .msg_name = &to, .msg_namelen = to_bytes, .msg_iov = spans, .msg_iovlen = 2};
     const struct timespec pause = {.tv_nsec = PROBE_PAUSE_NS};
-    (void)sendmsg(fd, &message, MSG_DONTWAIT); /* if it is not sent, it does not arrive */
+    /* a probe that cannot be sent counts as one that did not arrive */
+    (void)sendmsg(fd, &message, MSG_DONTWAIT);
     nanosleep(&pause, NULL);
 }
 

@@ -1,16 +1,19 @@
-/* Estimates whether Thinwire would help: what a step of sharded training takes, plain and coded. */
+/* Estimates whether Thinwire would help: how long a step of sharded training communicates, plain and coded.
+ * */
 #include <math.h>
 
 #include "doctor/doctor.h"
 #include "doctor/help.h"
 #include "quant/quant.h"
 
-/* Bits that a parameter sends in a plain step: weights are gathered twice and gradients reduced, in bf16. */
+/* Bits that a plain step sends for each parameter: two gathers of the weight and a reduction of the gradient,
+ * in bf16. */
 #define PLAIN_BITS 48.0
-/* Gains below this are lost in the noise. */
+/* A smaller speedup than this is within the noise of the measurements. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
-/* Bytes of a node's host memory that the replica of a parameter takes: bf16, and a byte of the codec's. */
+/* Bytes of a node's host memory that one parameter's replica takes: the bf16 weight, and a byte of the
+ * codec's. */
 #define REPLICA_BYTES 3.0
 #define ECDQ_TEXT "ecdq:step=0.5"
 #define ECDQ_STEP (-4) /* the step of ecdq:step=0.5, in quarters of an octave */
@@ -19,7 +22,7 @@ enum { INT4 = 1, LOSSLESS, ECDQ }; /* indices of tw_doctor_codec_names */
 
 static const double sizes[] = {124e6, USUAL_PARAMS, 7e9, 70e9};
 
-/** Rate at which a node sends while all nodes do, on all devices together; 0: nothing came. */
+/** Bytes a second that a node sends on all its devices together, while all nodes send. 0: nothing arrived. */
 static double node_rate(const tw_doctor_result_t *result, int node)
 {
     double bps = 0.0;
@@ -49,7 +52,7 @@ tw_doctor_links_t tw_doctor_links_of(const tw_doctor_result_t *result)
     return links;
 }
 
-/** Return the bits that a codec takes of a parameter in training, about. */
+/** About how many bits the codec needs for one parameter's weight or gradient in training. */
 static double usual_bits(tw_quant_kind_t kind)
 {
     const tw_quant_codec_t codec = {
@@ -57,22 +60,22 @@ static double usual_bits(tw_quant_kind_t kind)
     return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
-/** Return which share of a rail's numbers lie on other nodes. */
+/** Which share of a rail's numbers belongs to the ranks of other nodes. */
 static double elsewhere_of(const tw_doctor_links_t *links)
 {
     return (links->n_nodes - 1.0) / links->n_nodes;
 }
 
-/** Bytes that a node sends in a step in which a parameter takes so many bits. */
+/** Bytes that a node sends in a step, if a parameter takes `bits` bits. */
 static double step_bytes(const tw_doctor_links_t *links, double n_params, double bits)
 {
     return n_params * bits / 8.0 * elsewhere_of(links);
 }
 
-/** Seconds of a step with lossless changes of weights, and gradients by a codec of so many bits: the longer
- *  of what the links take and what a core takes to code what they carry. A rank encodes its share of the
- *  changes and decodes those of its rail; of its rail's gradients it encodes, and decodes, what other nodes
- *  have. */
+/** Seconds that a step communicates with lossless changes of weights, and with gradients in a codec of
+ *  `gradient_bits` bits. The longer of two times: the links' for the bytes, and one core's for coding them. A
+ *  rank encodes the changes of its own shard and decodes those of its rail. It encodes the gradients that
+ *  other nodes of its rail own, and decodes as many. */
 static double coded_sec(const tw_doctor_links_t *links, double n_params, double gradient_bits, int codec)
 {
     const double rail = n_params / links->ranks_per_node;
@@ -110,7 +113,7 @@ static const char *count_text(double n, char text[32])
     return text;
 }
 
-/** Seconds as text, with three digits or as a whole number: 0.412, 70.1, 17600. */
+/** Seconds as text: three digits if below 1000, else a whole number. For example 0.412, 70.1, 17600. */
 static const char *sec_text(double sec, char text[32])
 {
     snprintf(text, 32, sec < 1000 ? "%.3g" : "%.0f", sec);
@@ -130,7 +133,7 @@ static void print_table(const tw_doctor_step_t *steps, int n)
     }
 }
 
-/** Print what to type, if something helps. */
+/** Print the step's times, and the command that turns Thinwire on if that makes the step faster. */
 static void print_advice(const tw_doctor_step_t *step)
 {
     const char *grads = step->ecdq_sec <= step->int4_sec ? ECDQ_TEXT : "int4";
@@ -173,7 +176,8 @@ void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params)
     }
 }
 
-/** Print what is assumed, and what a model's step sends and keeps, in decimal units. */
+/** Print the cluster, the codecs' speeds, and the bytes that a step of the model sends and keeps (decimal
+ *  GB). */
 static void print_cluster(const tw_doctor_links_t *links, double n_params)
 {
     const double coded_bits = usual_bits(TW_QUANT_DELTA) + usual_bits(TW_QUANT_LOSSLESS);

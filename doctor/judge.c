@@ -1,10 +1,10 @@
-/* Judges what is wrong, worst first. */
+/* Puts all findings together, the heaviest first. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "doctor/findings.h"
 
-#define LAST_SAID 2 /* index of the last finding that the report's last lines tell */
+#define LAST_SAID 2 /* index of the last finding that the report's last lines contain */
 
 static int by_weight(const void *a, const void *b)
 {
@@ -21,7 +21,8 @@ static int count_pairs(const tw_doctor_result_t *result)
     return n;
 }
 
-/** Add the finding that pairs were skipped. However light it is, the report's last lines say it. */
+/** Add the finding that pairs were skipped. It goes before LAST_SAID, however light it is, so that the
+ *  report's last lines contain it. */
 static void put_skipped(tw_doctor_judge_t *judge)
 {
     const int n = judge->result->n_skipped;

@@ -1,19 +1,20 @@
-/* Judges links, from figures alone. A node is blamed if all its traffic is slow; otherwise the pair is. */
+/* Judges links from the measured rates alone. A node is blamed if all its traffic is slow, otherwise the
+ * pair. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "doctor/findings.h"
 
-/* A rate below this share of the usual one is slow. */
+/* A rate below this share of the usual rate is slow. */
 #define SLOW_SHARE 0.7
-/* From this ratio on several streams count as faster than one. */
+/* Several streams count as faster than one if they are this many times as fast. */
 #define STREAMS_GAIN 1.3
-/* Below this share of what the devices say, all links are slow. */
+/* All links are slow if their rate is below this share of the speed that the devices report. */
 #define SPEED_SHARE 0.6
 #define REPEATED_SHARE 0.02
 #define REPEATED_MIN 50
-/* The most slow pairs that are named, the worst ones. */
+/* At most this many slow pairs are named, the slowest first. */
 #define PAIRS_MAX 3
 #define NOTHING_FACTOR 1e6
 #define HINT "ethtool %s; tc qdisc show dev %s; its cable and its port of the switch"
@@ -34,18 +35,18 @@ static const char *rate_text(double bps, char buf[32])
 
 /* What a node sends and receives. */
 typedef struct traffic {
-    double receives, sends;     /* the node's best rates on a device, alone with one stream */
-    int64_t segments, repeated; /* TCP segments of its pairs, on all devices */
+    double receives, sends;     /* the node's best rates on the device in flows of kind TW_DOCTOR_PAIR */
+    int64_t segments, repeated; /* TCP segments that it sent in these flows, on all devices */
 } traffic_t;
 
-/* Rates on a device, made in one pass over the flows: there may be a hundred thousand. */
+/* The rates on one device. They are made in one pass, as there may be a hundred thousand flows. */
 typedef struct rates {
     int device, usual_mtu, fastest_mbps;
     double usual;
     traffic_t *nodes; /* [n_nodes] */
 } rates_t;
 
-/** Sum up the traffic of all nodes on a device. NULL: no memory. */
+/** Collect the traffic of every node on a device. The caller frees it. NULL: no memory. */
 static traffic_t *traffic_of_nodes(const tw_doctor_result_t *result, int device)
 {
     traffic_t *nodes = calloc((size_t)result->n_nodes + 1, sizeof(*nodes));
@@ -73,7 +74,7 @@ static double usual_of(const tw_doctor_result_t *result, const traffic_t *nodes)
         best[2 * node] = nodes[node].receives;
         best[2 * node + 1] = nodes[node].sends;
     }
-    if (best) { /* of two nodes only the better direction counts: its flow gives two of the four rates */
+    if (best) { /* two nodes: take the better direction, whose flow gives two of these four rates */
         usual = tw_quantile(best, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
     }
     free(best);
@@ -88,14 +89,14 @@ double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device)
     return usual;
 }
 
-/** Return which share of its segments a node sent again; 0 if that is too small to matter. */
+/** The share of its segments that a node retransmitted, or 0 if that share is too small to matter. */
 static double repeated_share(const traffic_t *node)
 {
     const double share = node->segments > 0 ? (double)node->repeated / (double)node->segments : 0;
     return share > REPEATED_SHARE && node->repeated >= REPEATED_MIN ? share : 0;
 }
 
-/** Say why a node's device may be slow. */
+/** Add to a finding why a node's device may be slow. */
 static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doctor_finding_t *finding,
                          int node)
 {
@@ -117,8 +118,8 @@ static void explain_node(tw_doctor_judge_t *judge, const rates_t *rates, tw_doct
                   own->name);
 }
 
-/** Returns 1 if a node that sends, or receives, at this rate is slow. With two nodes nobody can know which
- *  one is to blame: 0. */
+/** Whether a node that sends or receives at this rate is slow. Returns 0 if there are two nodes, since nobody
+ *  can know which of them is slow. */
 static int is_slow(const tw_doctor_result_t *result, const rates_t *rates, double bps)
 {
     return result->n_nodes > 2 && bps < SLOW_SHARE * rates->usual;
@@ -146,13 +147,14 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/** By which factor a pair is slower than its nodes are with others; 0: it is not, or its nodes are slow. */
+/** How many times a pair is slower than its two nodes are in other pairs. Returns 0 if the pair is not slow,
+ *  or if one of its nodes is slow in all pairs. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {
     const double sends = rates->nodes[flow->from].sends, receives = rates->nodes[flow->to].receives;
     *expected = sends < receives ? sends : receives;
-    if (result->n_nodes == 2) { /* there is only the other direction to compare with */
+    if (result->n_nodes == 2) { /* the other direction is all there is to compare with */
         const double back = rates->nodes[flow->to].sends;
         *expected = back > *expected ? back : *expected;
     }
@@ -189,7 +191,8 @@ static void judge_pair(tw_doctor_judge_t *judge, const rates_t *rates, const tw_
                   tw_doctor_node(result, flow->from)->host, tw_doctor_node(result, flow->to)->host);
 }
 
-/** The worst slow pair that has not been named yet; NULL: there is none. *n_slow: how many are slow. */
+/** Returns the slowest pair that is not in `said`, or NULL if there is none. *n_slow: number of all slow
+ *  pairs. */
 static const tw_doctor_flow_t *worst_pair(const tw_doctor_result_t *result, const rates_t *rates,
                                           const tw_doctor_flow_t *const *said, int n_said, int *n_slow)
 {
@@ -233,7 +236,7 @@ static void judge_links(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/** Say that most nodes send and receive nothing, so that there is nothing to compare with. */
+/** Add the finding that most nodes send and receive nothing. Then no usual rate exists to compare with. */
 static void judge_nothing(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;
@@ -258,7 +261,7 @@ static void judge_nothing(tw_doctor_judge_t *judge, int device)
                   tw_doctor_device_name(judge, 0, device));
 }
 
-/** Judge packets that were sent again, unless they explain why a node is slow. */
+/** Judge the packets that were retransmitted, unless they are part of the finding of a slow node. */
 static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
 {
     for (int node = 0; node < judge->result->n_nodes; node++) {
@@ -277,7 +280,7 @@ static void judge_repeated(tw_doctor_judge_t *judge, const rates_t *rates)
     }
 }
 
-/** Fill in the rates of a device; 0: no memory. */
+/** Fill in the rates of a device. Returns 0 if memory runs out. */
 static int init_rates(const tw_doctor_result_t *result, int device, rates_t *rates)
 {
     *rates = (rates_t){.device = device, .nodes = traffic_of_nodes(result, device)};
@@ -301,19 +304,20 @@ static void judge_rates(tw_doctor_judge_t *judge, int device)
     } else {
         judge_nothing(judge, device);
     }
-    if (rates.nodes && device == 0) { /* these counts are of all devices together, so they are judged once */
+    if (rates.nodes && device == 0) { /* device 0 stands for all: the counts are sums over devices */
         judge_repeated(judge, &rates);
     }
     free(rates.nodes);
 }
 
-/** Divide the rate of the flow of kind `above` between two neighbours by that of kind `below`; return the
- *  median over nodes, or 0: not measured. Each node sends one flow of kind `above`. */
+/** Divide each node's rate in its flow of kind `above` by its rate to the same node in the flow of kind
+ *  `below`. Return the median over nodes, or 0 if nothing was measured. Each node sends one flow of kind
+ *  `above`. */
 static double median_ratio(const tw_doctor_result_t *result, int device, tw_doctor_kind_t above,
                            tw_doctor_kind_t below)
 {
     const size_t n_nodes = (size_t)result->n_nodes;
-    /* the flow of kind `above` of each sender */
+    /* sent[node]: the node's flow of kind `above` */
     const tw_doctor_flow_t **sent = calloc(n_nodes + 1, sizeof(const tw_doctor_flow_t *));
     double *ratios = calloc(n_nodes + 1, sizeof(*ratios));
     size_t n = 0;
@@ -378,8 +382,8 @@ static void judge_streams(tw_doctor_judge_t *judge, int device)
     }
 }
 
-/** Judge links that are all alike: compare the best rate, of any number of streams, with the devices'
- *  speed. */
+/** Judge whether all links are slow: compare the best rate, with one stream or several, with the speed that
+ *  the devices report. */
 static void judge_speed(tw_doctor_judge_t *judge, int device)
 {
     const tw_doctor_result_t *result = judge->result;

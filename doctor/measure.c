@@ -1,5 +1,5 @@
-/* Does a rank's part in the flows, slot by slot, and in the probes of paths between neighbours. A rank that
- * is not its node's first sends nothing: it only meets the others in each slot. */
+/* Runs this rank's part of the flows, slot by slot, and of the probes of paths between neighbours. Only a
+ * node's first rank sends and receives. The other ranks just wait for all ranks in each slot. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int is_busy(const worker_t *worker)
     return worker->is_started && !__atomic_load_n(&worker->is_done, __ATOMIC_ACQUIRE);
 }
 
-/** Wait for the workers, and stop them if the job fails. */
+/** Wait until both workers end. If the job fails, stop them. */
 static tw_status_t watch(const tw_doctor_rank_t *rank, worker_t workers[2], volatile int *stop)
 {
     tw_status_t status = TW_OK;
@@ -86,12 +86,13 @@ static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
-/* The paths of a node on one device, in one direction of the ring: to one neighbour, and from the other. */
+/* A node's paths on one device, in one direction of the ring of nodes: it sends to one neighbour, and
+ * receives from the other. */
 typedef struct probed {
     tw_doctor_path_t sent, received;
 } probed_t;
 
-/* A node's paths on all devices, in both directions. */
+/* A node's paths on all devices, in both directions of the ring of nodes. */
 typedef struct paths {
     int node, n;
     probed_t list[2 * TW_DOCTOR_DEVICES_MAX];
@@ -105,8 +106,8 @@ static tw_doctor_path_t make_path(const tw_doctor_result_t *result, int from, in
         .from = from, .to = to, .device = device, .asked_bytes = own < theirs ? own : theirs};
 }
 
-/** List the paths between neighbours in a ring of nodes, first in one direction, then in the other; with two
- *  nodes both directions are the same. node -1: this rank has no paths. */
+/** List the paths of a node to and from its neighbours in the ring of nodes, first one direction of the ring,
+ *  then the other. Two nodes have one direction. If node is -1, this rank has no paths. */
 static void make_paths(const tw_doctor_result_t *result, int n_devices, int node, paths_t *paths)
 {
     const int n_nodes = result->n_nodes, ways = n_nodes == 2 ? 1 : 2;
@@ -132,8 +133,8 @@ static void probe_path(const tw_doctor_rank_t *rank, const tw_doctor_result_t *r
     tw_doctor_probe_send(rank, path, &to);
 }
 
-/** Probe all paths; the receiver notes what has come. Paths of one direction and device are probed at the
- *  same time, since each node sends on one and receives on one. */
+/** Probe all paths, and note the largest probe that each receiver got. All paths of one direction and device
+ *  are probed at the same time, since each node sends on one of them and receives on one. */
 static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t *result, paths_t *paths)
 {
     for (int i = 0; i < paths->n; i++) {
@@ -152,7 +153,7 @@ static tw_status_t probe_paths(tw_doctor_rank_t *rank, const tw_doctor_result_t 
 
 /* ---- flows of all nodes -------------------------------------------------------------------------------- */
 
-/** Tell rank 0 of the flows that this node has sent. */
+/** Send rank 0 the results of the flows that this node has sent. */
 static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t *s,
                               tw_doctor_result_t *result)
 {
@@ -171,7 +172,7 @@ static tw_status_t tell_flows(tw_doctor_rank_t *rank, const tw_doctor_schedule_t
     return status;
 }
 
-/** Tell rank 0 of the paths on which this node has received. */
+/** Send rank 0 the results of the paths on which this node has received. */
 static tw_status_t tell_paths(tw_doctor_rank_t *rank, const paths_t *paths, tw_doctor_result_t *result)
 {
     tw_doctor_path_t received[2 * TW_DOCTOR_DEVICES_MAX];
@@ -193,7 +194,7 @@ static int least_devices(const tw_doctor_result_t *result)
     return least;
 }
 
-/** Mark flows as skipped, from a slot on. */
+/** Mark as skipped all flows of this slot and later ones. */
 static void skip(const tw_doctor_schedule_t *s, int slot)
 {
     for (int i = 0; i < s->n; i++) {
@@ -201,7 +202,7 @@ static void skip(const tw_doctor_schedule_t *s, int slot)
     }
 }
 
-/** Run the flows slot by slot, until rank 0's clock says that the time is over. */
+/** Run the flows slot by slot. End early if rank 0's time limit has passed. */
 static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                              const tw_doctor_schedule_t *s, const tw_doctor_plan_t *plan)
 {
@@ -224,7 +225,7 @@ static tw_status_t run_flows(tw_doctor_rank_t *rank, const tw_doctor_result_t *r
     return TW_OK;
 }
 
-/** The node whose part this rank does, or -1. */
+/** The node of which this rank is the first rank, or -1. */
 static int own_node(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result)
 {
     const int node = tw_transport_node_of(rank->transport, rank->rank);
@@ -241,7 +242,7 @@ tw_status_t tw_doctor_measure(tw_doctor_rank_t *rank, const tw_doctor_plan_t *pl
     if (result->n_nodes < 2 || n_devices < 1) {
         return TW_OK;
     }
-    /* All ranks take rank 0's parameters: a rank with other flags would wait for other flows. */
+    /* All ranks use rank 0's plan. A rank with other flags would wait for flows that never come. */
     TW_TRY(tw_doctor_share(rank, &first, sizeof(first)));
     tw_status_t status = tw_doctor_schedule_init(&first, result->n_nodes, n_devices, node, &s);
     if (status != TW_OK) {

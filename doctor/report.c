@@ -1,4 +1,4 @@
-/* Writes the report: text for people, which ends in four lines, and the same as JSON. */
+/* Writes the report, as text whose last four lines are the summary, and as JSON. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define MATRIX_NODES_MAX 16
 #define LINE_BYTES 1024
-/* The most lines of a list in the text; the JSON has all of them. */
+/* At most this many lines of a list are printed; the JSON has all of them. */
 #define LINES_MAX 64
 
 static double gb_per_sec(double bps)
@@ -101,7 +101,7 @@ static void print_flow(const tw_doctor_result_t *result, const tw_doctor_flow_t 
            (long long)flow->repeated, (long long)flow->segments);
 }
 
-/** Print the flows; with many nodes only those that are not usual. */
+/** Print the flows. If there are many nodes, print only slow ones. */
 static void print_flows(const tw_doctor_result_t *result)
 {
     double usual[TW_DOCTOR_DEVICES_MAX];
@@ -139,7 +139,7 @@ static void print_paths(const tw_doctor_result_t *result)
     print_rest(n);
 }
 
-/** Put together one of the lines about the worst findings. */
+/** Join the texts at offset `at` of the three heaviest findings into one line of the summary. */
 static void doctor_join(const tw_doctor_findings_t *findings, size_t at, char *line)
 {
     size_t have = 0;
@@ -190,8 +190,8 @@ void tw_doctor_print(const tw_doctor_result_t *result, const tw_doctor_findings_
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/** Make a JSON string of a text, cleaned to UTF-8: host names may be anything, long texts are cut
- *  anywhere. */
+/** Make a JSON string of a text. If it is not UTF-8, its non-ASCII bytes become '?': host names may have any
+ *  bytes, and a long text may be cut inside a character. */
 static json_t *text_json(const char *text)
 {
     json_t *whole = json_string(text);
@@ -257,8 +257,8 @@ static json_t *finding_json(const tw_doctor_finding_t *one)
                      text_json(one->why), "change", text_json(one->change));
 }
 
-/** Write the JSON object up to its lists with Jansson, whose decimal points no locale changes. 0: it
- *  failed. */
+/** Write the start of the JSON object, up to its lists. Jansson writes it, since its decimal points do not
+ *  depend on the locale. Returns 0 on failure. */
 static int write_head(FILE *out, const tw_doctor_result_t *result)
 {
     json_t *head = json_pack("{s:i, s:f, s:i}", "nodes", result->n_nodes, "usual_bps",
@@ -268,8 +268,8 @@ static int write_head(FILE *out, const tw_doctor_result_t *result)
     return done;
 }
 
-/** Write a row of a list on a line of its own: for a thousand nodes there are hundreds of thousands of rows.
- *  0: it failed. */
+/** Write a row of a list on a line of its own. It is written at once, since a thousand nodes have hundreds of
+ *  thousands of rows. Returns 0 on failure. */
 static int write_row(FILE *out, int i, json_t *row)
 {
     const int done = row && fputs(i > 0 ? ",\n  " : "\n  ", out) != EOF && json_dumpf(row, out, 0) == 0;

@@ -1,4 +1,4 @@
-/* Keeps what the ranks tell rank 0. */
+/* Checks and keeps the results that the ranks send to rank 0. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result)
     return TW_OK;
 }
 
-/** Whether two nodes differ and both have this device. */
+/** Whether these are two different nodes that both have this device. */
 static int are_ends(const tw_doctor_result_t *result, int from, int to, int device)
 {
     return from >= 0 && from < result->n_nodes && to >= 0 && to < result->n_nodes && from != to &&

@@ -31,7 +31,7 @@ static tw_status_t choose_nonce(tw_doctor_rank_t *rank)
     return tw_doctor_share(rank, rank->nonce, sizeof(rank->nonce));
 }
 
-/** Exchange facts: rank 0 gets those of all ranks, the others those of nodes' first ranks. */
+/** Exchange facts: rank 0 gets those of all ranks, other ranks get those of each node's first rank. */
 static tw_status_t exchange_facts(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts,
                                   tw_doctor_result_t *result)
 {
@@ -73,7 +73,7 @@ static tw_status_t report(tw_doctor_result_t *result, const tw_doctor_params_t *
     return fflush(stdout) == 0 ? status : doctor_fail("stdout");
 }
 
-/** Do this rank's part, once it has joined the job. */
+/** Do this rank's part, after it has joined the job. */
 static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, const tw_doctor_params_t *params,
                            FILE *json)
 {
@@ -93,7 +93,8 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
     return status;
 }
 
-/** Read this rank's own facts before joining the job, so that it reports what is wrong with itself. */
+/** Read this rank's facts before it joins the job, so that it reports its own errors even if joining fails.
+ *  */
 static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};

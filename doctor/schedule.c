@@ -1,13 +1,13 @@
-/* Plans which flows run when: every pair of nodes, several streams between neighbours, all nodes at once. All
- * ranks make the same plan, and keep what concerns them: with a thousand nodes each has some hundred
- * flows. */
+/* Plans which flows run in which slot: every pair of nodes, several streams between neighbours, all nodes at
+ * once. All ranks make the same plan, but each stores only the flows of its own node: a few hundred with a
+ * thousand nodes. */
 #include <stdlib.h>
 
 #include "doctor/state.h"
 
 #define SLOT_MIN_SEC 0.3
 #define SLOT_MAX_SEC 3.0
-/* Measuring may take longer than planned by at least this. */
+/* The time limit is later than the planned end by at least this many seconds. */
 #define LATE_MIN_SEC 30.0
 
 static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
@@ -22,8 +22,8 @@ static void doctor_add(tw_doctor_schedule_t *s, const tw_doctor_flow_t *flow)
     s->flows[s->n++] = *flow;
 }
 
-/** Add flows that run at the same time: from each of a group's nodes to the node `distance` further. group_of
- *  NULL: from all nodes. */
+/** Add a slot of flows that run at the same time: from each node of the group to the node `distance` further.
+ *  If group_of is NULL, from all nodes. */
 static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doctor_flow_t flow,
                       int (*group_of)(int node, int n_nodes), int group)
 {
@@ -39,8 +39,8 @@ static void add_shift(tw_doctor_schedule_t *s, int n_nodes, int distance, tw_doc
     s->n_slots++;
 }
 
-/** Add a flow from every node to the one that is `distance` further: one after the other (alone), or all at
- *  once. */
+/** Add a flow from every node to the node `distance` further. If `alone`, each flow gets a slot of its own,
+ *  otherwise all are in one slot. */
 static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int distance, int alone)
 {
     tw_doctor_flow_t flow = {.kind = TW_DOCTOR_PAIR, .device = device, .n_streams = 1};
@@ -56,8 +56,8 @@ static void add_pairs(tw_doctor_schedule_t *s, int n_nodes, int device, int dist
     }
 }
 
-/** The group of a node's flow to its neighbour. No node is in two flows of a group: even nodes, odd ones, and
- *  the last of an odd number. */
+/** The group of the flow from a node to its neighbour: even nodes, odd nodes, and the last node if their
+ *  number is odd. So no node is in two flows of one group. */
 static int group_of_neighbour(int node, int n_nodes)
 {
     return n_nodes % 2 == 1 && node == n_nodes - 1 ? 2 : node % 2;
@@ -71,8 +71,8 @@ static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int
     }
 }
 
-/** Plan first the flows that nodes are judged by, then the other pairs, distance by distance, or as many of
- *  them as there is time for. */
+/** Plan the flows by which nodes are judged first, then the pairs of greater distance. If the time is too
+ *  short for all distances, plan as many as fit. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *s)
 {
@@ -92,7 +92,8 @@ tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, i
             add_pairs(s, n_nodes, device, 1 + (int)((int64_t)round * (n_nodes - 1) / n_rounds), alone);
         }
     }
-    s->n_sent_most = n_devices * (n_rounds + 2); /* flows of pairs, to a neighbour, and of all at once */
+    /* one flow of a pair in each round, one to a neighbour, and one while all send */
+    s->n_sent_most = n_devices * (n_rounds + 2);
     return s->failed ? TW_ERR_NO_MEMORY : TW_OK;
 }
 

@@ -1,4 +1,5 @@
-/* Judges settings that differ between ranks and nodes, or are too small, from figures alone. */
+/* Judges settings that are too small, or that differ between ranks or nodes. It uses the collected facts
+ * alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static void paths(tw_doctor_judge_t *judge)
     }
 }
 
-/** The congestion control that most flows have. */
+/** The name of the congestion control that most flows have. */
 static const char *usual_congestion(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -65,7 +66,8 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
         while (strcmp(result->flows[first].congestion, result->flows[i].congestion) != 0) {
             first++;
         }
-        for (int k = i; first == i && k < result->n_flows; k++) { /* a name counts at its first flow */
+        /* flow i is the first one with its name: count all flows with that name */
+        for (int k = i; first == i && k < result->n_flows; k++) {
             n += strcmp(result->flows[i].congestion, result->flows[k].congestion) == 0;
         }
         if (result->flows[i].congestion[0] && n > most) {
@@ -76,8 +78,8 @@ static const char *usual_congestion(const tw_doctor_result_t *result)
     return usual;
 }
 
-/** For each node: the congestion control of one of its flows that is not the usual one, or NULL. [n_nodes],
- *  the caller frees it; NULL: out of memory. */
+/** For each node, the congestion control of one of its flows that differs from the usual one, or NULL.
+ *  [n_nodes]; the caller frees it. Returns NULL if memory runs out. */
 static const char **other_congestion(const tw_doctor_result_t *result, const char *usual)
 {
     const char **other = calloc((size_t)result->n_nodes + 1, sizeof(*other));
@@ -116,7 +118,7 @@ static const char *first_device(const tw_doctor_result_t *result, int node)
     return tw_doctor_node(result, node)->devices[0].name;
 }
 
-/** The device that most nodes use as their first one. */
+/** The name of the device that is the first one on most nodes. */
 static const char *usual_device(const tw_doctor_result_t *result)
 {
     const char *usual = "";
@@ -152,7 +154,7 @@ static void interfaces(tw_doctor_judge_t *judge)
     }
 }
 
-/** Judge RDMA: jobs that go over TCP beside a faster network, and nodes that lack it. */
+/** Judge RDMA: a job that uses TCP although there is a faster RDMA network, and nodes that lack RDMA. */
 static void rdma(tw_doctor_judge_t *judge)
 {
     const tw_doctor_result_t *result = judge->result;

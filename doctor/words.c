@@ -1,4 +1,4 @@
-/* Ranks tell each other what they know: small messages over the transport, which notices failures. */
+/* Messages between ranks: small ones, over the transport, which notices if a rank fails. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -41,14 +41,15 @@ static tw_status_t doctor_hear(const tw_doctor_rank_t *rank, int peer, void *dat
     return doctor_finish(rank, request, &heard);
 }
 
-/** The parent of a rank in the tree of ranks: rank r has below it r + 1, r + 2, r + 4 ..., as long as
- *  that is below its own lowest bit. So of a thousand ranks none tells more than ten. */
+/** The parent of a rank in the tree of ranks. The children of rank r are r + 1, r + 2, r + 4 and so on, as
+ *  long as the distance is below r's lowest set bit. So of a thousand ranks none has more than ten children.
+ *  */
 static int parent_of(int rank)
 {
     return rank & (rank - 1);
 }
 
-/** Returns the power of two below which all distances to this rank's children are. */
+/** Returns a power of two that is larger than the distances to all children of this rank. */
 static int end_of_children(const tw_doctor_rank_t *rank)
 {
     const int lowest = rank->rank & -rank->rank;
@@ -59,7 +60,7 @@ static int end_of_children(const tw_doctor_rank_t *rank)
     return end;
 }
 
-/** Send to the ranks below, the one with the largest part of the tree first. */
+/** Send to all children, first to the one with the most ranks below it. */
 static tw_status_t tell_children(const tw_doctor_rank_t *rank, const void *data, size_t bytes)
 {
     for (int step = end_of_children(rank) / 2; step > 0; step /= 2) {
@@ -79,7 +80,8 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes)
     return tell_children(rank, data, bytes);
 }
 
-/** Wait until all ranks below have come, tell the rank above, and wait until rank 0 says that all have. */
+/** Wait for a message of each child, send one to the parent, and wait until rank 0 says that all ranks are
+ *  here. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank)
 {
     char come = 0;
@@ -118,7 +120,7 @@ static tw_status_t hear_node(const tw_doctor_rank_t *rank, int peer, void *data,
     return doctor_finish(rank, request, bytes);
 }
 
-/** On rank 0: receive what each node's first rank says, and take it. */
+/** On rank 0: receive the words of each node's first rank, and pass them to words->take. */
 static tw_status_t hear_nodes(const tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                               const tw_doctor_words_t *words)
 {
@@ -155,7 +157,7 @@ static double wall_sec(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/** Ask rank 0 for its clock several times. The shortest round trip bounds the answer's time best. */
+/** Ask rank 0 for its clock several times. The answer with the shortest round trip has the smallest error. */
 static tw_status_t ask_clock(const tw_doctor_rank_t *rank, tw_doctor_facts_t *facts)
 {
     facts->clock_uncertain_sec = 1e9;
