@@ -18,7 +18,8 @@
  *    run.c          runs all of these
  *
  *  Only the first rank of each node sends and receives; the others report their facts. Flows use plain
- *  sockets, on the devices that the transport would use: they measure TCP on the links, not Thinwire. A rank knows only its own flows; each node sends the results of its flows to rank 0. */
+ *  sockets on the devices that the transport would use: they measure TCP on the links, not Thinwire. A rank
+ *  knows only its own flows; each node sends the results of its flows to rank 0. */
 #pragma once
 
 #include <netinet/in.h>

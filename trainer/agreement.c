@@ -1,4 +1,4 @@
-/* Compares facts between ranks: a hash of them, and, if that differs, all lines. */
+/* Compares lines of text between ranks: first a hash of them. Only if the hashes differ, all lines. */
 #include "trainer/agreement.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include <xxhash.h>
 
-#define MOST_NAMED 3 /* most differing lines of a rank that are logged */
+#define MOST_NAMED 3 /* at most this many differing lines of a rank are logged */
 
 tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all)
 {
@@ -51,7 +51,7 @@ static void name_differences(int rank, const char *text, const char *first)
     }
 }
 
-/** Give all ranks' lines to all ranks, each in a buffer of `most` bytes. Rank 0 logs what differs. */
+/** Gather the lines of all ranks, each rank's in a buffer of `most` bytes. Rank 0 logs the differences. */
 static tw_status_t exchange_lines(tw_coll_t *coll, const tw_lines_t *lines, size_t most)
 {
     char *all = tw_agree_alloc(coll, most), *own = all ? calloc(1, most) : NULL;
@@ -121,13 +121,13 @@ tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status)
     return status;
 }
 
-/* Result of a rank's attempt. `errors` is a hash of the errors that it holds back. */
+/* Result of a rank's attempt. `errors` is a hash of the log messages that the rank holds back. */
 typedef struct report {
     uint64_t errors;
     int64_t status;
 } report_t;
 
-/** Return the status of the first rank that failed. Rank 0 logs it for all ranks that succeeded. */
+/** Return the status of the first rank that failed. If rank 0 succeeded, it logs that rank's failure. */
 static tw_status_t agreement_judge(const tw_attempt_t *attempt, const report_t *all)
 {
     int world = tw_coll_size(attempt->coll), first = 0;

@@ -1,4 +1,4 @@
-/** Private to trainer: makes sure that all ranks agree, on settings and on whether they succeeded. */
+/** Private to trainer: checks that all ranks have the same settings, and whether all of them succeeded. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -6,31 +6,33 @@
 
 TW_C_BEGIN
 
-/** Check that all ranks have the same lines. Collective: it sends 8 bytes a rank, and all lines if they
- *  differ. TW_ERR_MISMATCH on all ranks: they differ, and rank 0 logs name and both values of the first few
- *  lines, for each rank that differs. TW_ERR_NO_MEMORY, also if lines are missing; errors of tw_coll_run. */
+/** Check that all ranks have the same lines. Collective: sends 24 bytes a rank, and all lines if they differ.
+ *  TW_ERR_MISMATCH on all ranks: the lines differ; rank 0 logs, for each rank that differs, the first few
+ *  lines with both values. TW_ERR_NO_MEMORY: memory ran out, or had run out when lines were added. Also
+ *  errors of tw_coll_run. */
 tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** Return, on all ranks, the status of the first rank that failed, or TW_OK. Collective. */
 tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);
-/** Allocate zeroed room for `n_bytes` of every rank; the caller frees it with free(). NULL (logged): out of
- *  memory; then the communicator is aborted, as the others wait for this rank. */
+/** Allocate world * n_bytes zeroed bytes. The caller frees them with free(). If memory runs out, logs that,
+ *  aborts the communicator, since other ranks wait for this one, and returns NULL. */
 void *tw_agree_alloc(tw_coll_t *coll, size_t n_bytes);
-/** Gathers `n_bytes` of every rank into `all`, in rank order. */
+/** Gather `n_bytes` bytes of every rank's `own` into `all` on all ranks, in rank order. Collective. */
 tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all);
 
-/** Something that every rank does for itself, and may fail at. An error that all ranks have should be logged
- *  once, and a single rank's must not be lost. Which it is shows at the end: until then ranks but 0 hold
- *  errors back. */
+/** An action that each rank does alone, and that may fail. An error that all ranks have should be logged
+ *  once, but an error of a single rank must be logged, too. So all ranks except rank 0 hold their errors back
+ *  until the end, when they are compared with rank 0's. */
 typedef struct tw_attempt {
     tw_coll_t *coll;
-    const char *what; /**< "begin", "resume": what a rank that fails cannot do */
+    const char *what; /**< the action as a verb for messages, such as "begin" or "resume" */
     tw_log_held_t held;
 } tw_attempt_t;
 
-/** `what` is borrowed. Between begin and end there must be neither a collective call nor a return. */
+/** Start to hold errors back. `what` is borrowed. Always call tw_attempt_end; between the two there must be
+ *  no collective call. */
 void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *coll, const char *what);
-/** Collective. Return this rank's status, or, if that is TW_OK, that of the first rank that failed; rank 0
- *  logs which one, unless it failed itself. */
+/** Collective. Return this rank's status. If that is TW_OK, return the status of the first rank that failed;
+ *  rank 0 logs which rank that is, unless rank 0 itself failed. */
 tw_status_t tw_attempt_end(tw_attempt_t *attempt, tw_status_t status);
 
 TW_C_END

@@ -1,5 +1,5 @@
-/* Finds which run the steps in a folder of checkpoints belong to: each step says its run's id, and a file
- * beside them the id of the run that goes on there. */
+/* Finds the run to which the steps in a folder of checkpoints belong. Each step's manifest has the id of its
+ * run. The file "run" in the folder has the id of the run that was started or resumed there last. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 
 #define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
-/** Read the id of the run that wrote a step; return 0 if the step's manifest is missing or damaged. */
+/** Read the id of the run that wrote a step. Returns 0 if the step's manifest is missing or damaged, else 1.
+ *  */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -41,7 +42,7 @@ uint64_t tw_checkpoint_claimed(const char *folder)
     return id;
 }
 
-/** Write the id to the folder's file, as a whole or not at all, and flush it to the disk. */
+/** Replace the folder's file "run" by one with this id, atomically, and flush it to the disk. */
 static tw_status_t write_id(const char *folder, uint64_t id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], temporary[TW_CHECKPOINT_PATH_BYTES];
@@ -81,7 +82,7 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     uint64_t *steps;
     size_t n_steps;
     int found = 0;
-    /* if the folder cannot be read, there are no steps */
+    /* no steps if the folder cannot be read */
     (void)tw_checkpoint_steps(folder, 0, &steps, &n_steps);
     for (size_t i = 0; i < n_steps && !found; i++) {
         found = steps[i] > step && tw_checkpoint_step_run(folder, steps[i]) == id;
@@ -90,7 +91,8 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** Return 1 if a step may be this run's. One with a damaged manifest may be; opening it logs why. */
+/** Return 1 if a step may be this run's. A damaged manifest may be any run's; opening the step logs the
+ *  damage. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

@@ -87,7 +87,7 @@ tw_status_t tw_checkpoint_remove_folder(const char *path)
     return status;
 }
 
-/** Return 1 if `name` is that of a step's folder: a finished one or, if `unfinished`, one that is not. */
+/** Return 1 if `name` is a step's folder: a complete one, or, if `unfinished` is set, an incomplete one. */
 static int parse_step(const char *name, int unfinished, uint64_t *step)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') {

@@ -1,4 +1,5 @@
-/* Loads checkpoints: all files' headers at the start, data when asked for, from whichever files hold it. */
+/* Loads checkpoints. Opening one reads the headers of all files. Data are read later, when a caller needs
+ * them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ int tw_checkpoint_is_step(const char *path)
     return has_manifest(path);
 }
 
-/** Finds the newest of a run's steps, or with id 0 of all steps. Returns 0: there is none. */
+/** Find the newest step of a run, or of all runs if id is 0. Returns 0 if there is none. */
 static int newest_step(const char *folder, uint64_t id, const uint64_t *steps, size_t n_steps, uint64_t *step)
 {
     for (size_t i = n_steps; i-- > 0;) {
@@ -77,7 +78,7 @@ static tw_status_t find_step(const char *folder, const uint64_t *steps, size_t n
     return TW_ERR_NOT_FOUND;
 }
 
-/** Finds a step's folder: the path itself, or the newest step's in a folder of checkpoints. */
+/** Find a step's folder: `path` itself, or, if that is a folder of checkpoints, its newest step. */
 static tw_status_t find_folder(const char *path, char *folder)
 {
     if (has_manifest(path)) {
@@ -244,8 +245,8 @@ static tw_status_t verify(tw_checkpoint_t *checkpoint, int rank)
     return status;
 }
 
-/** Return the range that has an element, or NULL: it is the last one that begins at or before the element, if
- *  that reaches so far. */
+/** Return the range that contains an element, or NULL. Only the last range that begins at or before the
+ *  element can contain it. */
 static const tw_shard_range_t *find_range(const tw_checkpoint_t *checkpoint, int kind, size_t tensor,
                                           size_t elem)
 {

@@ -1,4 +1,4 @@
-/* Lets one job at a time use a folder of checkpoints. */
+/* Ensures that only one job at a time uses a folder of checkpoints. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -10,11 +10,11 @@
 #include "trainer/checkpoint/files.h"
 #include "trainer/input.h"
 
-#define NAME "lock" /* a line that says who has it; the system gives it up when that process ends */
+#define NAME "lock" /* has a line that names the owner; the kernel drops the lock when the owner ends */
 #define TRIES 50
 #define TRY_US 100000 /* time between tries: the job that has the lock may be about to end */
 
-/** Try to take the lock; return 0 if it is ours. */
+/** Try to take the lock for up to TRIES * TRY_US. Returns 0 if this process has it. */
 static int lock_take(FILE *file)
 {
     int code = flock(fileno(file), LOCK_EX | LOCK_NB);

@@ -20,7 +20,8 @@ static void format_checksum(uint64_t checksum, char text[17])
     snprintf(text, 17, "%016" PRIx64, checksum);
 }
 
-/** Return the checksum of the body as it is written; 0 if memory is short, when it cannot be written. */
+/** Return the checksum of the body as text. If memory runs out, returns 0; the body cannot be written then,
+ *  either. */
 static uint64_t body_checksum(const json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
@@ -53,8 +54,9 @@ static json_t *shard_list(const tw_manifest_t *manifest)
     return list;
 }
 
-/* The keys of a model's shape, even if sizes of tensors show them, too. */
-typedef enum value_type { COUNT, REAL, NUMBER } value_type_t; /* size_t, double, int or enum */
+/* The keys of a model's shape. They are written even if the sizes of tensors imply them. */
+/* the C types size_t, double, and int or enum */
+typedef enum value_type { COUNT, REAL, NUMBER } value_type_t;
 static const struct {
     const char *key;
     size_t offset;
@@ -85,14 +87,14 @@ static const struct {
     {"attention_bias", offsetof(tw_model_config_t, llama.attention_bias), NUMBER, 1},
 };
 #define N_SHAPE (sizeof(shape) / sizeof(shape[0]))
-#define FAMILY "family" /* a name; older programs knew GPT-2 alone and did not say it */
+#define FAMILY "family" /* missing in files of older programs, which had only GPT-2 */
 
 static int has_key(const tw_model_config_t *config, size_t i)
 {
     return !shape[i].is_llama || tw_model_family_get(config->family)->kind == TW_MODEL_KIND_LLAMA;
 }
 
-/** Return value i of the shape. Counts are small enough to be doubles. */
+/** Return value i of the shape as a double. Counts are small enough to be exact. */
 static double shape_value(const tw_model_config_t *config, size_t i)
 {
     const void *at = (const char *)config + shape[i].offset;
@@ -212,7 +214,7 @@ static tw_status_t check_family(const char *path, const json_t *json, const tw_m
     return TW_OK;
 }
 
-/** Compare the model's shape with the manifest's, above all what sizes of tensors do not show. */
+/** Compare the model's shape with the manifest's. Sizes of tensors alone would not show every difference. */
 static tw_status_t manifest_check_model(const char *path, const json_t *json, const tw_model_t *model)
 {
     const tw_model_config_t *config = tw_model_config_get(model);
@@ -227,7 +229,7 @@ static tw_status_t manifest_check_model(const char *path, const json_t *json, co
     return TW_OK;
 }
 
-/** Read a checksum as it is written; 0 if it is not there. Return 0, or -1 if it is something else. */
+/** Read 16 hexadecimal digits; *value is 0 if json is NULL. Returns 0, or -1 if the text is malformed. */
 static int read_hex(const json_t *json, uint64_t *value)
 {
     const char *text = json_string_value(json);
@@ -258,7 +260,7 @@ static tw_status_t read_history(const char *path, const json_t *list, tw_manifes
     return TW_OK;
 }
 
-/** Read the facts of the run that older programs did not write. */
+/** Read the facts of the run that may be missing, since older programs did not write them. */
 static tw_status_t read_run(const char *path, json_t *body, tw_manifest_t *manifest)
 {
     const char *name;
@@ -331,7 +333,7 @@ static tw_status_t read_body(const char *path, json_t *body, const tw_model_t *m
     return status == TW_OK ? read_shards(path, json_object_get(body, "shards"), manifest) : status;
 }
 
-/** Return 1 if the body has the checksum that the manifest says. */
+/** Return 1 if the checksum of the body is the one in the manifest. */
 static int is_as_written(const json_t *json)
 {
     const json_t *body = json_object_get(json, "body");

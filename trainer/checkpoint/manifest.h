@@ -24,17 +24,17 @@ typedef struct tw_manifest_shard {
 typedef struct tw_manifest {
     tw_checkpoint_run_t run;
     tw_manifest_shard_t *shards; /**< [run.world], allocated */
-    tw_lines_t facts;            /**< run.facts points into it, once it is read */
-    double *history;             /**< run.history points to it */
+    tw_lines_t facts;            /**< after reading, run.facts points into its text */
+    double *history;             /**< after reading, run.history points to it */
 } tw_manifest_t;
 
 /** Write the manifest and flush it to the disk. TW_ERR_IO, TW_ERR_NO_MEMORY; logged. */
 tw_status_t tw_manifest_write(const char *path, const tw_manifest_t *manifest, const tw_model_t *model);
-/** Read a manifest and compare it with the model. TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT: damaged;
- *  TW_ERR_MISMATCH: its tensors are not the model's. Logged. */
+/** Read a manifest and compare it with the model. Errors, logged: TW_ERR_NOT_FOUND, TW_ERR_IO; TW_ERR_FORMAT,
+ *  damaged; TW_ERR_MISMATCH, it is of another model. */
 tw_status_t tw_manifest_read(const char *path, const tw_model_t *model, tw_manifest_t *manifest);
-/** Read the run's id alone, whatever the model; *id is 0 if an older program wrote none. Returns 0, with id
- *  0, if the manifest is missing or damaged. Logs nothing. */
+/** Read only the run's id, without a model. *id is 0 if an older program wrote no id. Returns 1, or 0 with
+ *  *id 0 if the manifest is missing or damaged. Logs nothing. */
 int tw_manifest_run_id(const char *path, uint64_t *id);
 void tw_manifest_cleanup(tw_manifest_t *manifest);
 

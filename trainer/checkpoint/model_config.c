@@ -1,5 +1,5 @@
-/* Writes config.json of each family. transformers fills in missing keys by its own defaults, so every key is
- * written whose default would be wrong. */
+/* Writes config.json for each family of models. transformers replaces a missing key by its own default, so
+ * every key is written for which that default would be wrong. */
 #include "trainer/checkpoint/model_config.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static json_t *gpt2_json(const tw_model_config_t *config)
                      config->layer_norm_epsilon, "tie_word_embeddings", 1);
 }
 
-/** Return the scaling of rotary angles as JSON; null if there is none. */
+/** Return the scaling of rotary angles as JSON, or JSON's null if there is none. */
 static json_t *rope_json(const tw_model_rope_t *rope)
 {
     json_int_t positions = (json_int_t)rope->n_positions;
@@ -87,7 +87,7 @@ static json_t *llama_json(const tw_model_config_t *config)
 
 /* ---- which tokens begin, end and fill a text ----------------------------------------------------------- */
 
-/** Load a file of JSON; return NULL if it is not there or no JSON. */
+/** Load a JSON file. Returns NULL if it does not exist or is not JSON. */
 static json_t *model_config_load(const char *folder, const char *name)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -114,7 +114,8 @@ static json_t *id_of_text(const char *folder, const char *text)
     return id;
 }
 
-/** Return the id of a token by its name in tokenizer_config.json, which has its text, or holds it. */
+/** Return the id of a special token, or NULL. tokenizer_config.json has its text, as a string or as the
+ *  "content" of an object. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
     json_t *config = model_config_load(folder, "tokenizer_config.json"),
@@ -125,7 +126,7 @@ static json_t *id_by_tokenizer(const char *folder, const char *name)
     return id;
 }
 
-/** Return the token's id that a folder's files give, or NULL. */
+/** Return the id of a special token ("bos_token") from the first of a folder's files that has it, or NULL. */
 static json_t *id_in(const char *folder, const char *name)
 {
     static const char *const files[] = {"config.json", "generation_config.json"};
@@ -142,7 +143,8 @@ static json_t *id_in(const char *folder, const char *name)
     return id_by_tokenizer(folder, name);
 }
 
-/** Add the ids of special tokens, null if unknown: without the keys, transformers takes its example's. */
+/** Add the ids of special tokens, null if unknown. If the keys were missing, transformers would use its
+ *  defaults. */
 static int add_tokens(json_t *json, const char *const *sources)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};

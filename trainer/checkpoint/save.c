@@ -1,5 +1,5 @@
-/* Saves checkpoints: rank 0 makes a folder, all ranks write their files into it, rank 0 adds the manifest and
- * gives the folder its name. */
+/* Saves checkpoints. Rank 0 makes a folder with a temporary name, all ranks write their files into it, and
+ * rank 0 adds the manifest and renames the folder. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "trainer/checkpoint/shard.h"
 #include "trainer/input.h"
 
-/* What ranks exchange between the stages. */
+/* A rank's result of a stage, which ranks exchange before the next stage. */
 typedef struct report {
     int64_t status;
     uint64_t bytes, checksum; /* of the rank's own file */
@@ -29,20 +29,21 @@ struct tw_checkpoint_saving {
     tw_coll_t *coll;
     tw_checkpoint_state_t save;
     report_t own, *all;                       /* [world] */
-    char folder[TW_CHECKPOINT_PATH_BYTES];    /* the step's folder, once it is finished */
-    char temporary[TW_CHECKPOINT_PATH_BYTES]; /* the step's folder until then */
+    char folder[TW_CHECKPOINT_PATH_BYTES];    /* the step's folder after it is complete */
+    char temporary[TW_CHECKPOINT_PATH_BYTES]; /* the step's folder while it is written */
     tw_checkpoint_piece_t *pieces;            /* [save.n_pieces], a copy */
     pthread_t thread;                         /* writes the file */
     int has_thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     stage_t stage;
-    tw_status_t status; /* result of writing, once the stage is WRITTEN */
+    tw_status_t status; /* result of writing, valid from stage WRITTEN on */
 };
 
 typedef tw_checkpoint_saving_t saving_t;
 
-/** Exchange the ranks' results; return the first failure. It waits without a limit, as disks may be slow. */
+/** Exchange the ranks' results, and return the first failure. Waits without a time limit: disks may be slow.
+ *  */
 static tw_status_t save_exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
     int world = tw_coll_size(coll);
@@ -67,8 +68,8 @@ static tw_status_t save_no_memory(const tw_coll_t *coll)
     return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for a checkpoint", tw_coll_rank(coll));
 }
 
-/** Tell all ranks that this one has no memory. If it has not even room for their answers, it aborts the
- *  communicator, which they notice, too. */
+/** Tell all ranks that this rank is out of memory. If it cannot even allocate the buffer for their results,
+ *  it aborts the communicator, and the other ranks' calls fail, too. */
 static tw_status_t tell_no_memory(tw_coll_t *coll)
 {
     const report_t own = {.status = save_no_memory(coll)};
@@ -87,7 +88,8 @@ static int is_first(const saving_t *saving)
     return tw_coll_rank(saving->coll) == 0;
 }
 
-/** Remove what a crash has left: nobody else writes into this folder. */
+/** Remove incomplete steps that a crash has left. The lock ensures that no other job writes into this folder.
+ *  */
 static tw_status_t remove_unfinished(const char *folder)
 {
     uint64_t *steps;
@@ -122,7 +124,7 @@ static void save_enter(saving_t *saving, stage_t stage, tw_status_t status)
     pthread_mutex_unlock(&saving->lock);
 }
 
-/** Warn that the disk hangs, for somebody to look at it; the run goes on waiting. */
+/** Warn that the disk takes long, so that somebody can look at it. The run continues to wait. */
 static void say_waiting(const saving_t *saving, double limit_sec)
 {
     char name[32];
@@ -131,7 +133,8 @@ static void say_waiting(const saving_t *saving, double limit_sec)
             tw_coll_rank(saving->coll), saving->temporary, name, limit_sec);
 }
 
-/** Wait for a stage, with the lock held; return 0 if it was not reached in time. */
+/** Wait until the stage is reached; the caller holds the lock. Returns 0 if limit_sec passes first, else 1.
+ *  */
 static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
 {
     struct timespec until;
@@ -178,7 +181,7 @@ static void *write_beside(void *ctx)
     return NULL;
 }
 
-/** Write the file in a thread, or at once if no thread can be made. */
+/** Write the file in a thread. If no thread can be made, write it before returning. */
 static void start_writing(saving_t *saving)
 {
     saving->has_thread = pthread_create(&saving->thread, NULL, write_beside, saving) == 0;
@@ -214,7 +217,7 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/** Give the folder its name; if the same step was saved before, the two folders change places. */
+/** Rename the complete folder. If the step's folder exists from an earlier save, exchange the two. */
 static tw_status_t give_name(const saving_t *saving)
 {
     if (renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_NOREPLACE) == 0) {
@@ -222,14 +225,15 @@ static tw_status_t give_name(const saving_t *saving)
     }
     if ((errno == EEXIST &&
          renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_EXCHANGE) == 0) ||
-        /* not every file system has these flags */
+        /* not every file system supports these flags */
         (errno == EINVAL && rename(saving->temporary, saving->folder) == 0)) {
         return TW_OK;
     }
     return tw_input_failed(saving->folder, "give a folder this name");
 }
 
-/** Remove a step's folder. It is renamed as unfinished first, so that half of it is no checkpoint. */
+/** Remove a step's folder. It gets the name of an incomplete one first, since a crash may leave half of it.
+ *  */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -242,7 +246,8 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
 
-/** Remove this run's steps up to this one, all but the newest `keep`. Steps of other runs stay. */
+/** Remove all but the newest `keep` of this run's steps up to this one. Later steps and other runs' steps
+ *  stay. */
 static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 {
     uint64_t *steps;
@@ -328,7 +333,7 @@ static tw_status_t set_paths(saving_t *saving)
     return tw_checkpoint_path(saving->temporary, "%s/%s.tmp", saving->save.folder, name);
 }
 
-/** Remove the unfinished folder after a failure, so that a full disk does not stay full. */
+/** Remove the incomplete folder after a failure, so that it does not fill the disk. */
 static tw_status_t clear_away(const saving_t *saving, tw_status_t status)
 {
     if (status != TW_OK && status != TW_ERR_PEER && is_first(saving)) {

@@ -1,4 +1,4 @@
-/* Writes and reads a rank's file. */
+/* Writes and reads a shard: a rank's file of a checkpoint. */
 #include "trainer/checkpoint/shard.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static void list_piece(listing_t *listing, const tw_model_t *model, const tw_che
     }
 }
 
-/** Writes values; NULL is zeros. */
+/** Write values to the file. NULL stands for zeros. */
 static tw_status_t write_values(tw_safetensors_writer_t *writer, const float *values, size_t n_elems)
 {
     static const float zeros[1024];
@@ -103,7 +103,7 @@ tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_c
     return status;
 }
 
-/** Split "KIND/TENSOR/FIRST"; return 1 if it has that form. */
+/** Split a name of the form "KIND/TENSOR/FIRST". Returns 1 if it has that form, else 0. */
 static int split_name(const char *name, int *kind, char tensor[NAME_BYTES], size_t *first)
 {
     const char *begin = strchr(name, '/'), *end = strrchr(name, '/');
@@ -135,7 +135,7 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
     return 0;
 }
 
-/** Return 1 if the model's tensor has these elements. */
+/** Return 1 if the range lies inside the model's tensor. */
 static int shard_is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
     size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;

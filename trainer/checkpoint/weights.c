@@ -1,4 +1,5 @@
-/* Reads and writes whole models in safetensors files, with Hugging Face's names. */
+/* Reads and writes the weights of whole models in safetensors files, with the names that transformers uses.
+ * */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@
 struct tw_weights {
     tw_safetensors_t **files; /* [n_files] */
     size_t n_files;
-    const tw_safetensors_tensor_t **tensors; /* [n_tensors] the model's tensors, in the model's order */
+    const tw_safetensors_tensor_t **tensors; /* [n_tensors] in the order of the model's tensors */
     size_t n_tensors;
 };
 
@@ -33,7 +34,8 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/** Finds a tensor by its name. Files of the bare model lack the prefix "transformer." or "model.". */
+/** Find a tensor by its name. Files of a model without its head lack the prefix "transformer." or "model.".
+ *  */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);
@@ -75,7 +77,8 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/** Check lm_head if the embedding, the first tensor, is the output layer, too: a copy of it is ignored. */
+/** Check lm_head. If the model uses its embedding (tensor 0) as output layer, lm_head must be a copy of it.
+ *  */
 static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
     size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;
@@ -91,8 +94,8 @@ static tw_status_t check_head(const char *path, const tw_model_t *model, const t
                    tensors[0].name);
 }
 
-/** Return 1 for tensors of published files that are no weights: causal masks and rotary frequencies; and for
- *  a repeated embedding, which check_head has compared. */
+/** Return 1 for tensors of published files that are no weights of their own: causal masks, rotary
+ *  frequencies, and a copy of the embedding, which check_head has compared. */
 static int is_no_weight(const char *name)
 {
     static const char *const ends[] = {HEAD, ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
@@ -159,7 +162,7 @@ static tw_status_t add_file(tw_weights_t *weights, const char *path)
     return TW_OK;
 }
 
-/** Open a file beside the index, unless it is open already. */
+/** Open a file in the folder of the index, unless it is open already. */
 static tw_status_t add_beside(tw_weights_t *weights, const char *index, const char *name, json_t *added)
 {
     char path[TW_CHECKPOINT_PATH_BYTES];
@@ -172,7 +175,7 @@ static tw_status_t add_beside(tw_weights_t *weights, const char *index, const ch
     return add_file(weights, path);
 }
 
-/** Opens the files of "weight_map": {"TENSOR": "FILE"}. */
+/** Open all files that the index's "weight_map" {"TENSOR": "FILE"} names. */
 static tw_status_t add_mapped(tw_weights_t *weights, const char *index, json_t *map)
 {
     const char *tensor;
@@ -209,7 +212,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     return status;
 }
 
-/** Open a file, the files of an index, or whichever of these a folder has. */
+/** Open one file, or the files of an index. If `path` is a folder, open whichever of the two it has. */
 static tw_status_t open_files(tw_weights_t *weights, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
@@ -272,7 +275,7 @@ uint64_t tw_weights_checksum(const tw_weights_t *weights)
     return checksum;
 }
 
-/** Data in a file may be unaligned, so it is copied through aligned memory. */
+/** Data in a file may be unaligned, so they are copied to aligned memory first. */
 void tw_weights_read(const tw_weights_t *weights, size_t tensor, size_t first, size_t n_elems, float *out)
 {
     enum { PIECE = 1024 };
@@ -313,7 +316,7 @@ static tw_status_t begin_file(const char *folder, const tw_model_t *model, tw_ty
     return status;
 }
 
-/** Writes a whole tensor, some elements at a time. */
+/** Write a whole tensor, PIECE elements at a time. */
 static tw_status_t write_tensor(tw_checkpoint_t *checkpoint, size_t tensor, size_t n_elems, tw_type_t type,
                                 tw_safetensors_writer_t *writer)
 {
