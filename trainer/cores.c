@@ -1,6 +1,6 @@
 /* Decides how many threads each rank computes with. Launchers may bind ranks to cores or not, a container may
- * have a part of a machine, and nodes of a cluster in a box share one: so ranks exchange what they may
- * use. */
+ * have a part of a machine, and nodes of a cluster in a box share a machine. So ranks exchange which
+ * processors they may use. */
 #include "trainer/cores.h"
 
 #include <limits.h>
@@ -24,7 +24,8 @@ static int cores_has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/** Return 1 if the mask has a lower processor on the same core; `list` is the core's: "0-1" or "3,67". */
+/** Return 1 if the mask has a lower-numbered processor of the same core. `list` has the core's processors, as
+ *  "0-1" or "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;
@@ -63,7 +64,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
     snprintf(name, sizeof(name), "%s", group);
     for (char *slash = name + strlen(name); slash; slash = strrchr(name, '/')) {
         *slash = '\0';
-        double quota, period; /* microseconds; "max 100000" is no quota */
+        double quota, period; /* microseconds; "max 100000" means no quota */
         snprintf(path, sizeof(path), "%s%s/cpu.max", cgroups, name);
         (void)tw_line_read(path, "", line, sizeof(line));
         if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
@@ -76,7 +77,7 @@ int tw_cores_quota(const char *cgroups, const char *group)
 
 /* ---- this process -------------------------------------------------------------------------------------- */
 
-/** Read this process's mask. If the system has more processors than a mask has room for, all bits are set. */
+/** Read this process's mask. All bits are set if the system has more processors than fit into a mask. */
 static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
 {
     cpu_set_t set;
@@ -89,7 +90,8 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/** Return the quota, and set `group` to the uppermost group with the same one: its processes share it. */
+/** Return the quota of `group`, and shorten `group` to the outermost one with this quota. Its processes share
+ *  the quota. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);
@@ -103,7 +105,8 @@ static int find_quota(char *group)
     return quota;
 }
 
-/** Fill in what this process may run on. Containers get different groups, whatever each calls its own. */
+/** Fill in which processors this process may use. The cgroup namespace goes into the group's id: containers
+ *  may use one name for different groups. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

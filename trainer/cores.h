@@ -5,31 +5,33 @@
 
 TW_C_BEGIN
 
-#define TW_CORES_MASK_WORDS 16 /* words of 64 processors each, as the system numbers them */
+#define TW_CORES_MASK_WORDS 16 /* words of 64 processors, with the system's numbers */
 
-/** What a rank may run on. */
+/** The processors that a rank may use. */
 typedef struct tw_cores_place {
     uint64_t machine; /* equal for all ranks on one machine */
-    uint64_t group;   /* equal for all ranks in the control group that bounds them by `quota` */
+    uint64_t group;   /* equal for all ranks in the cgroup whose limit is `quota` */
     uint64_t mask[TW_CORES_MASK_WORDS];
-    int32_t n_cores; /* cores that the mask's processors are on */
-    int32_t quota;   /* processors that the group may use in all; 0: as many as there are */
-    int32_t asked;   /* thinwire.threads; 0: the rank asks for nothing */
+    int32_t n_cores; /* number of cores that have processors of the mask */
+    int32_t quota;   /* processors that the cgroup may use in all; 0: no limit */
+    int32_t asked;   /* thinwire.threads; 0: not set */
 } tw_cores_place_t;
 
-/** Count the cores of a mask. `cpu` is "/sys/devices/system/cpu", which tells who shares a core. */
+/** Count the cores of a mask. `cpu` is "/sys/devices/system/cpu", where each processor's core is listed. */
 int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
-/** Return how many processors the process's control groups (version 2) let it use, rounded up; INT_MAX: all.
- *  `cgroups` is "/sys/fs/cgroup", `group` the process's own, "/a/b". */
+/** Return how many processors the process's cgroups (version 2) let it use, rounded up. Returns INT_MAX if no
+ *  cgroup sets a limit. `cgroups` is "/sys/fs/cgroup"; `group` is the process's path inside it, such as
+ *  "/a/b". */
 int tw_cores_quota(const char *cgroups, const char *group);
-/** Return the threads of a rank: what it asks for, or its cores, shared evenly by the ranks of its machine
- *  that may run on any of them, but no more than its share of its control group's quota; at least 1. */
+/** Return the number of threads of a rank, at least 1. That is `asked` if it is not 0. Otherwise it is the
+ *  rank's cores, divided by the number of ranks on its machine whose masks overlap, but at most an even share
+ *  of its cgroup's quota. */
 int tw_cores_share(const tw_cores_place_t *all, int world, int rank);
 
 typedef struct tw_cores {
-    int own, least, most; /* threads of this rank; the fewest and most of any rank */
+    int own, least, most; /* threads of this rank; the fewest and the most of any rank */
 } tw_cores_t;
-/** Decides how many threads all ranks compute with. Collective. TW_ERR_NO_MEMORY, or the communicator's
+/** Decide how many threads each rank computes with. Collective. TW_ERR_NO_MEMORY, or the communicator's
  *  errors. */
 tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores);
 

@@ -1,5 +1,6 @@
-/* Resolves how weights and gradients cross the network: thinwire.weights and thinwire.gradients, or older
- * keys, and what they exclude. No other file knows this. */
+/* Resolves the codecs of weights and gradients from thinwire.weights and thinwire.gradients, or from the
+ * older keys that these replace, and refuses keys that do not go with a codec. No other file chooses codecs.
+ * */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "trainer/config/table.h"
 
 #define TEXT_BYTES 160
-#define N_OLDER 4 /* limit of older keys for the same thing */
+#define N_OLDER 4 /* most older keys that one new key replaces */
 #define WEIGHTS "thinwire.weights"
 #define GRADIENTS "thinwire.gradients"
 #define QWZ "zero_optimization.zero_quantized_weights"
@@ -17,7 +18,7 @@
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
-/** A key, and the text of the codec that it asks for; "": it asks for none. */
+/** A key, and the text of the codec that it asks for. "": the key asks for no codec. */
 typedef struct request {
     const char *key;
     char text[TEXT_BYTES];
@@ -59,8 +60,9 @@ static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
     snprintf(older[1].text, TEXT_BYTES, "%s", o->lossless_gradients ? "lossless" : "");
 }
 
-/** Choose between a new key's request, `own`, and those of older keys: `own` becomes the older key's if that
- *  asks for something. If no key is set, the program's default stays. TW_ERR_CONFIG: two ask. */
+/** Choose between the request of a new key, `own`, and those of the older keys that it replaces. If an older
+ *  key asks for a codec, `own` becomes that request. If no key is set, `own` keeps the program's default.
+ *  TW_ERR_CONFIG, logged: two keys ask for a codec. */
 static tw_status_t codecs_choose(const tw_train_config_t *config, const request_t older[N_OLDER],
                                  request_t *own)
 {
@@ -96,7 +98,7 @@ static tw_status_t codecs_ask(const tw_train_config_t *config, const char *key, 
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
 
-/** Copy a codec's text without one of its options; return 1 if it had that. */
+/** Copy a codec's text without one of its options. Returns 1 if the text had the option. */
 static int drop_option(const char *text, const char *option, char rest[TEXT_BYTES])
 {
     size_t used = strcspn(text, ":"), length;
@@ -115,7 +117,7 @@ static int drop_option(const char *text, const char *option, char rest[TEXT_BYTE
     return is_there;
 }
 
-/** Parse a codec. `rotates` 1: a codec that rounds gets the rotation, unless the text says hadamard=no. */
+/** Parse a codec. If `rotates` is 1, a codec that can rotate does so, unless the text says hadamard=no. */
 static tw_status_t parse_codec(const request_t *request, const char *text, int rotates,
                                tw_quant_codec_t *codec)
 {
@@ -136,7 +138,7 @@ static tw_status_t parse_codec(const request_t *request, const char *text, int r
     return TW_OK;
 }
 
-/** Parse the codec of weights. delta8 needs no rotation: its steps are so fine that nothing becomes 0. */
+/** Parse the codec of weights. delta8 is not rotated: its steps are so fine that few changes round to 0. */
 static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *out)
 {
     char rounded[TEXT_BYTES];
@@ -153,7 +155,7 @@ static tw_status_t parse_weights(const request_t *request, tw_train_codecs_t *ou
     return parse_codec(request, rounded, strncmp(rounded, "int8", 4) != 0, &out->delta);
 }
 
-/** Format a codec in full, as it is printed and compared between ranks. */
+/** Write a codec's text with all its options, to be printed, and compared between ranks. */
 static void format_codec(const tw_quant_codec_t *codec, int rotates, char text[TEXT_BYTES])
 {
     snprintf(text, TEXT_BYTES, "plain");
@@ -227,7 +229,7 @@ static tw_status_t check_together(const tw_train_options_t *o)
     return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
-/** Return the codec of gradients inside a node: plain, or int8 if thinwire.gradient_inner says so. */
+/** Return the codec of gradients inside a node: int8 if thinwire.gradient_inner says so, else plain. */
 static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
 {
     int has = o->gradient_inner == 1 && tw_quant_form(&o->codecs.gradients) == TW_QUANT_BLOCKS;
@@ -235,8 +237,8 @@ static tw_quant_codec_t inner_codec(const tw_train_options_t *o)
                : (tw_quant_codec_t){0};
 }
 
-/** Make a codec plain if all ranks are on one node: nothing crosses a network, so encoding would save
- *  nothing. Deltas stay, as replicas are kept up to date by them. */
+/** Make a codec plain if all ranks are on one node: no bytes cross a network, so encoding would save nothing.
+ *  The delta codec stays, since it updates the replicas. */
 static void leave_plain(tw_train_config_t *config, tw_quant_codec_t *codec, const char *key)
 {
     static const char rounded[] =

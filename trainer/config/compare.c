@@ -1,11 +1,12 @@
-/* Says which keys ranks compare with each other, and which a resumed run compares with its checkpoint. */
+/* Lists the keys that ranks compare with each other, and those that a resumed run compares with its
+ * checkpoint. */
 #include <stddef.h>
 #include <string.h>
 
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
-/* Each node may have its own value; what is read from there is compared instead. */
+/* Keys that may differ between nodes. The data that are read from these files are compared instead. */
 static const char *const places[] = {"thinwire.data",
                                      "thinwire.val_data",
                                      "thinwire.vocab",
@@ -18,12 +19,12 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* Keys whose values a checkpoint stores itself: the data and their order, and the model, except for
- * model.gather. */
+/* Keys whose values a checkpoint has elsewhere: the data and their order, and the model. model.gather is not
+ * among these. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 
-/* Keys that do not change what is learned, except for the last bits if batches are cut differently. */
+/* Keys that do not change the training's result, except for its last bits if batches are cut differently. */
 static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "gradient_accumulation_steps",
                                               "steps_per_print",
@@ -36,7 +37,7 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "zero_optimization.overlap_comm",
                                               "zero_optimization.offload_",
                                               "activation_checkpointing.",
-                                              "thinwire.steps", /* see total_num_steps */
+                                              "thinwire.steps", /* total_num_steps matters instead */
                                               "thinwire.val_data",
                                               "thinwire.val_every",
                                               "thinwire.val_sequences",
@@ -86,7 +87,8 @@ static void config_add_line(const tw_train_config_t *config, const tw_config_fie
     tw_lines_add(lines, field->name, "%s", value);
 }
 
-/** Return 1 if it is the key of a codec, and the codec is lossless: all of those learn the same. */
+/** Return 1 if `key` is thinwire.weights or thinwire.gradients, and its codec is lossless. All lossless
+ *  codecs give the same result. */
 static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
 {
     const tw_train_codecs_t *codecs = &config->options.codecs;
@@ -95,7 +97,7 @@ static int is_codec_without_loss(const tw_train_config_t *config, const char *ke
     return weights || (strcmp(key, "thinwire.gradients") == 0 && !tw_train_is_rounded(&codecs->gradients));
 }
 
-/** Return 1 if it is an older key, which thinwire.weights or thinwire.gradients replaces. */
+/** Return 1 if thinwire.weights or thinwire.gradients replaces this older key. */
 static int is_older(const tw_config_field_t *field)
 {
     const size_t first = offsetof(tw_train_options_t, older);
@@ -120,7 +122,7 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {
         const tw_config_field_t *field = &tw_train_options_table.fields[i];
-        /* The path may differ between ranks, but not whether there is one. */
+        /* The path may differ between ranks, but either all ranks or none must have one. */
         if (strcmp(field->name, "model.init_from") == 0) {
             tw_lines_add(lines, field->name, "%s", *config->options.init_from ? "(given)" : "");
         } else if (!is_among(places, field->name) && !is_older(field)) {

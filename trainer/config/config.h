@@ -1,14 +1,15 @@
-/** A run's configuration: a DeepSpeed JSON file with DeepSpeed's keys, ours under "thinwire", the model under
- *  "model".
+/** A run's configuration: a JSON file with DeepSpeed's keys, keys of Thinwire's under "thinwire", and the
+ *  model under "model".
  *
- *  One table (options.c) names every key with default, range and meaning; a key is its dotted path,
- *  "zero_optimization.stage". Keys of DeepSpeed that mean nothing here are accepted with one line that says
- *  why (ignored.c); any other key is an error that names the nearest. "auto" is the default, said once.
+ *  One table (options.c) has each key's default, range and meaning. A key's name is its dotted path, such as
+ *  "zero_optimization.stage". DeepSpeed's keys that have no effect here are accepted, and one line says why
+ *  (ignored.c). Any other key is an error that names the nearest known key. The value "auto" selects the
+ *  default, and one line says which value that is.
  *
- *  Files: options.c the table; ignored.c the other keys; read.c file and command line; notes.c what the user
- *  is told of them; resolve.c what depends on several keys and on the ranks, codecs.c what crosses the
- *  network; compare.c which keys ranks and runs compare; effect.c keys that have no effect in the chosen
- *  mode; pretrained.c, pretrained_llama.c the shape of a pretrained model. */
+ *  Files: options.c the table; ignored.c DeepSpeed's other keys; read.c file and command line; notes.c
+ *  messages about keys; resolve.c what depends on several keys and on the job; codecs.c codecs of weights and
+ *  gradients; compare.c keys that ranks and runs compare; effect.c keys without effect in the chosen mode;
+ *  pretrained.c, pretrained_llama.c the shape of a pretrained model. */
 #pragma once
 
 #include "core/core.h"
@@ -27,51 +28,52 @@ typedef enum tw_train_schedule {
 
 typedef enum tw_train_optimizer { TW_TRAIN_ADAMW, TW_TRAIN_ADAM, TW_TRAIN_MUON } tw_train_optimizer_t;
 
-/** What to do at a step whose loss or gradient is out of bounds. */
+/** What to do at a step whose loss or gradient norm is out of bounds. */
 typedef enum tw_train_bad { TW_TRAIN_BAD_STOP, TW_TRAIN_BAD_SKIP, TW_TRAIN_BAD_ROLLBACK } tw_train_bad_t;
 
 typedef enum tw_train_place { TW_TRAIN_NONE, TW_TRAIN_CPU, TW_TRAIN_NVME } tw_train_place_t;
-/** Where the model computes. */
+/** The processor that computes the model. */
 typedef enum tw_train_device { TW_TRAIN_DEVICE_CPU, TW_TRAIN_DEVICE_CUDA } tw_train_device_t;
-/** Where replicas of the weights lie. */
+/** The memory that holds the replicas of the weights. */
 typedef enum tw_train_replicas { TW_TRAIN_REPLICAS_HOST, TW_TRAIN_REPLICAS_DEVICE } tw_train_replicas_t;
 typedef enum tw_train_products {
     TW_TRAIN_PRODUCTS_AUTO,
     TW_TRAIN_PRODUCTS_FP32,
     TW_TRAIN_PRODUCTS_BF16
 } tw_train_products_t;
-/** What layers' matrices are rounded to for computing. */
+/** The type to which layers' matrices are rounded for computing. */
 typedef enum tw_train_gather { TW_TRAIN_GATHER_BF16, TW_TRAIN_GATHER_FP8 } tw_train_gather_t;
 typedef enum tw_train_warmup_type { TW_TRAIN_WARMUP_LINEAR, TW_TRAIN_WARMUP_LOG } tw_train_warmup_type_t;
-/** Type in which gradients are sent without a codec. */
+/** The type in which gradients are sent if they have no codec. */
 typedef enum tw_train_communication {
     TW_TRAIN_COMMUNICATION_BF16,
     TW_TRAIN_COMMUNICATION_FP32
 } tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
-/** Older keys, replaced by thinwire.weights and thinwire.gradients; only codecs.c and effect.c read them. */
+/** Older keys, which thinwire.weights and thinwire.gradients replace. Only codecs.c and effect.c read them.
+ *  */
 typedef struct tw_train_older {
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t delta_bits, delta_block, weight_block, gradient_bits, gradient_block;
     int delta_lossless, delta_hadamard, gradient_hadamard;
 } tw_train_older_t;
 
-/** How weights and gradients cross the network. A codec of zeros is plain. */
+/** The codecs of weights and gradients. A codec whose members are all 0 is plain. */
 typedef struct tw_train_codecs {
-    tw_quant_codec_t weights;          /**< codec of gathered weights */
-    tw_quant_codec_t gradients, inner; /**< codecs of gradients between nodes, and inside one */
-    int has_delta;                     /**< 1: replicas are kept up to date by changes of the weights */
-    /** codec of those changes: TW_QUANT_DELTA, or a block codec, which rounds them */
+    tw_quant_codec_t weights;          /**< of weights that are gathered */
+    tw_quant_codec_t gradients, inner; /**< of gradients between nodes, and inside a node */
+    int has_delta;                     /**< 1: changes of the weights update the replicas */
+    /** codec of these changes: TW_QUANT_DELTA, or a block codec, which rounds them */
     tw_quant_codec_t delta;
 } tw_train_codecs_t;
-/** Return the codec for the arguments of an operation: NULL if it is plain. */
+/** Return the codec as an operation's argument: NULL if it is plain. */
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec);
-/** Return 1 if a codec loses something. */
+/** Return 1 if a codec is lossy. */
 int tw_train_is_rounded(const tw_quant_codec_t *codec);
 
-/** Every key's value; the table in options.c says what each means. Counts of elements and steps are int64_t,
- *  flags int. */
+/** The value of every key; the table in options.c has their meanings. Counts of elements and steps are
+ *  int64_t, flags are int. */
 typedef struct tw_train_options {
     /* keys of DeepSpeed */
     int64_t batch, micro_batch, accumulation; /* sequences; 0: follows from the others */
@@ -151,68 +153,69 @@ typedef struct tw_train_options {
     int attention_bias;
     int gather; /* tw_train_gather_t */
     char *init_from;
-    /* what tw_train_config_resolve makes of the codecs' texts */
+    /* set by tw_train_config_resolve from `weights` and `gradients` */
     tw_train_codecs_t codecs;
 } tw_train_options_t;
 
-/** Return 1 if training has the bits that it has with all plain, and in bf16. */
+/** Return 1 if training gives the same bits as with all codecs plain and matrices in bf16. */
 int tw_train_loses_nothing(const tw_train_options_t *options);
 
 typedef struct tw_train_config tw_train_config_t;
 
-/** Make a configuration from the defaults, then the file (NULL: none), then sets [n_sets] of "key=value";
- *  later ones override earlier ones. "?key=value" is a default of the program's own, and is not reported.
- *  TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Make a configuration from the defaults, then the file at `path` (NULL: none), then `sets` [n_sets], each
+ *  "key=value". Later values replace earlier ones. "?key=value" sets a default of the calling program, which
+ *  is not reported as the user's. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
-/** Do the same with a text, as if it were the file called `name`. */
+/** Do the same with a text instead of a file. `name` stands for the file's name in messages. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);
-/** Log what the user should know: keys without meaning here, a line for each reason, and the values that
- *  "auto" stands for. Call it once in a job, after tw_train_config_resolve. */
+/** Log what the user should know: keys without effect here, one line for each reason, and the values that
+ *  "auto" selects. Call it once in a job, after tw_train_config_resolve. */
 void tw_train_config_say(const tw_train_config_t *config);
 const tw_train_options_t *tw_train_config_options(const tw_train_config_t *config);
 
-/** Resolve what depends on several keys and on the job: the batch's three numbers, codecs, the schedule's
- *  length, hpZ on or off. Call it once, before training. TW_ERR_CONFIG (logged): they contradict each
- *  other. */
+/** Resolve values that depend on several keys and on the job: the three numbers of the batch, codecs, the
+ *  schedule's length, hpZ on or off. Call it once, before training. TW_ERR_CONFIG (logged): keys contradict
+ *  each other. */
 tw_status_t tw_train_config_resolve(tw_train_config_t *config, int world, int n_nodes);
 
-/** Print every key in force, its value, where it comes from and its meaning. */
+/** Print every key in force, its value, the source of the value, and its meaning. */
 void tw_train_config_print(const tw_train_config_t *config, FILE *out);
 
-/** Set thinwire.steps from thinwire.epochs, once it is known how many sequences an epoch has; without epochs
- *  this does nothing. TW_ERR_CONFIG (logged): too many steps. */
+/** Set thinwire.steps from thinwire.epochs, when the number of sequences of an epoch is known. Does nothing
+ *  if thinwire.epochs is not set. TW_ERR_CONFIG (logged): too many steps. */
 tw_status_t tw_train_config_epochs(tw_train_config_t *config, uint64_t n_sequences);
 
-/** Add a line for each key that must be the same on all ranks: all but paths on a node, such as thinwire.data
- *  and thinwire.cache. */
+/** Add a line for each key that must be equal on all ranks. That is every key except paths and the like,
+ *  which may differ between nodes, such as thinwire.data and thinwire.cache. */
 void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
-/** Add a line for each key that affects what is learned, so that a run that is resumed with another value is
- *  warned. Keys that a checkpoint stores itself (the model's, seed, batch) are left out, and so are those
- *  that only change where and how fast it is learned. All lossless codecs count as one value. */
+/** Add a line for each key that changes the result of training. Resuming with another value of one of these
+ *  logs a warning. Keys whose values a checkpoint has anyway (the model's, seed, batch) are left out, and so
+ *  are keys that change only speed and place. All lossless codecs give the same line. */
 void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines);
 
-/** Return 1 if thinwire.resume is "auto": the run goes on from thinwire.checkpoint if anything is there. */
+/** Return 1 if thinwire.resume is "auto": the run resumes from thinwire.checkpoint if that has a checkpoint.
+ *  */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);
 
-/** How a tensor is trained. */
+/** Settings of thinwire.groups for one tensor. */
 typedef struct tw_train_group {
-    double lr;     /**< factor of the learning rate */
-    double decay;  /**< replaces optimizer.params.weight_decay; -1: does not */
-    int is_frozen; /**< 1: the tensor stays as it is */
+    double lr;     /**< factor of the learning rate; 1: the usual rate */
+    double decay;  /**< replaces optimizer.params.weight_decay; -1: does not replace it */
+    int is_frozen; /**< 1: the tensor is not trained */
 } tw_train_group_t;
 
-/** Get the first entry of thinwire.groups that matches a tensor's name, or the default. TW_ERR_CONFIG
- *  (logged): an entry is not as expected. */
+/** Get the first entry of thinwire.groups that matches a tensor's name, or the default if none matches.
+ *  TW_ERR_CONFIG (logged): an entry is malformed. */
 tw_status_t tw_train_group_of(const char *groups, const char *tensor, tw_train_group_t *group);
-/** Check all entries. TW_ERR_CONFIG (logged): an entry is not as expected, or matches no tensor. */
+/** Check all entries. TW_ERR_CONFIG (logged): an entry is malformed, or matches no tensor. */
 tw_status_t tw_train_groups_check(const char *groups, const char *const *tensors, size_t n_tensors);
 
-/** Returns the learning rate of a step, which is 1 for the first. */
+/** Returns the learning rate of a step. Steps count from 1. */
 double tw_train_lr(const tw_train_options_t *options, uint64_t step);
-/** Returns the peak learning rate, which is that after the warm-up. */
+/** Returns the peak learning rate, which the warm-up ends at. */
 double tw_train_lr_peak(const tw_train_options_t *options);
 
 TW_C_END

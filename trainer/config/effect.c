@@ -16,7 +16,7 @@
 
 /* ---- what kinds of data there are ---------------------------------------------------------------------- */
 
-/* Kinds of data files, told by how their names end. */
+/* Kinds of data files, recognized by the ends of their names. */
 enum { TOKENS = 1, TEXTS = 2 };
 
 static size_t without_weight(const char *entry, size_t length)
@@ -28,7 +28,8 @@ static size_t without_weight(const char *entry, size_t length)
     return n > 0 && n < length && entry[n - 1] == ':' ? n - 1 : length;
 }
 
-/** Return the kinds that a name may be of; a pattern may stand for both. */
+/** Return the kinds of files that a name in thinwire.data may mean. A pattern such as "train_*" may mean
+ *  both. */
 static int kinds_of_entry(const char *entry, size_t length)
 {
     static const char end[] = ".bin";
@@ -54,27 +55,27 @@ static int kinds_of(const char *names)
     return kinds;
 }
 
-/** Return 1 if there may be token files. With token_bytes 1 and no vocabulary, any file is one. */
+/** Return 1 if there may be token files. With token_bytes 1 and no vocabulary, any file is a token file. */
 static int has_token_files(const tw_train_options_t *o)
 {
     int is_bytes = o->token_bytes == 1 && !*o->vocab && !*o->tokenizer;
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & (is_bytes ? TOKENS | TEXTS : TOKENS)) != 0;
 }
 
-/** Return 1 if there may be masks, which are for token files; text with masks is refused elsewhere. */
+/** Return 1 if there may be masks, which only token files have. Text with masks is refused elsewhere. */
 static int has_masks(const tw_train_options_t *o)
 {
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
 
-/** Return 1 if there may be chats, given by name or found by a pattern. */
+/** Return 1 if there may be .jsonl files, which are named or match a pattern. */
 static int may_have_chats(const tw_train_options_t *o)
 {
     return strstr(o->data, ".jsonl") || strstr(o->val_data, ".jsonl") || strpbrk(o->data, "*?[") ||
            strpbrk(o->val_data, "*?[");
 }
 
-/** Return 1 if the cache is used: for encoded text, and for the King James text. */
+/** Return 1 if the cache is used: for encoded text, and for the default data, the King James text. */
 static int fills_cache(const tw_train_options_t *o)
 {
     int has_vocabulary = *o->vocab || *o->tokenizer;
@@ -83,10 +84,10 @@ static int fills_cache(const tw_train_options_t *o)
 
 /* ---- the rules ----------------------------------------------------------------------------------------- */
 
-/* Keys that have an effect only if `counts` is 1. */
+/* Keys that have no effect if `counts` is 0. */
 typedef struct rule {
     int counts;
-    const char *reason;          /* what is logged if they have none */
+    const char *reason;          /* why they have none, for the log */
     const char *keys[MOST_KEYS]; /* NULL-terminated */
 } rule_t;
 
@@ -99,7 +100,7 @@ static void note_rules(tw_train_config_t *config, const rule_t *rules, size_t n_
     }
 }
 
-/** Note keys without effect on what crosses the network and on how weights are held. */
+/** Note keys about the network and the weights' memory that have no effect. */
 static void note_network(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;
@@ -179,7 +180,7 @@ static void note_schedule(tw_train_config_t *config)
     note_rules(config, TW_TRAIN_LIST(rules));
 }
 
-/** Note keys without effect on how a run goes and on what it saves. */
+/** Note keys about how the run goes and what it saves that have no effect. */
 static void note_run(tw_train_config_t *config)
 {
     const tw_train_options_t *o = &config->options;

@@ -1,4 +1,4 @@
-/* Parses thinwire.groups, tensors that are trained unlike the rest: "PATTERN WORD ..., PATTERN WORD ...". */
+/* Parses thinwire.groups, which sets how some tensors are trained: "PATTERN WORD ..., PATTERN WORD ...". */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static tw_status_t wrong(const char *what, const char *entry)
     return tw_fail(TW_ERR_CONFIG, "thinwire.groups: %s: %s", what, entry);
 }
 
-/** Read the number of "lr=0.1" and the like. */
+/** Read the number of a word such as "lr=0.1": 0 to `most`. */
 static tw_status_t groups_take_number(const char *text, double most, const char *entry, double *value)
 {
     char *end;
@@ -35,7 +35,7 @@ static tw_status_t take_word(const char *word, tw_train_group_t *group)
     return wrong("expected frozen, lr=FACTOR or decay=NUMBER", word);
 }
 
-/** Reads one entry, which is cut into words. */
+/** Read one entry. It is cut into words in place. */
 static tw_status_t read_entry(char *entry, const char **pattern, tw_train_group_t *group)
 {
     char *rest = NULL;

@@ -1,5 +1,5 @@
-/* Lists the keys of DeepSpeed that are accepted and mean nothing here, with the reason; a key stands for all
- * keys inside it. Also says what to use in place of values that are refused. */
+/* Lists DeepSpeed's keys that are accepted and have no effect here, with the reason. A key stands for all
+ * keys inside it, too. For values that are refused, also says which value to use instead. */
 #include <string.h>
 #include <strings.h>
 

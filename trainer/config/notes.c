@@ -1,4 +1,5 @@
-/* Logs what the user should know of a configuration: keys without meaning here, and values of "auto". */
+/* Logs what the user should know about a configuration: keys without effect here, and values that "auto"
+ * selects. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,6 @@ void tw_train_note_key(tw_train_config_t *config, const char *key, const char *r
     }
 }
 
-/** Note that a member's key follows from other keys. */
 void tw_train_note_follows(tw_train_config_t *config, const void *member)
 {
     size_t offset = (size_t)((const char *)member - (const char *)&config->options);
@@ -82,7 +82,7 @@ static void write_key(const tw_train_config_t *config, const tw_train_note_t *no
     }
 }
 
-/** Write the keys of note `first` and of later ones that share its line; return how many they are. */
+/** Write the keys of note `first` and of later notes with the same reason. Returns the number of keys. */
 static size_t write_keys(const tw_train_config_t *config, size_t first, FILE *out)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* Takes the shape of a pretrained model from config.json, which transformers writes beside the weights. */
+/* Reads the shape of a pretrained model from config.json, which transformers writes beside the weights. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define PATH_BYTES 4096
 #define NAME "config.json"
 
-/** Finds config.json in a folder of weights, or beside a file of them. Returns 0 if it is not there. */
+/** Find config.json in a folder of weights, or beside a weights file. Returns 0 if it does not exist. */
 static int find_file(const char *weights, char path[PATH_BYTES])
 {
     struct stat info;

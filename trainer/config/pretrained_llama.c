@@ -7,7 +7,7 @@
 #include "trainer/config/shape_keys.h"
 #include "trainer/model/family.h"
 
-/** Return the row of model.family, which has been read by now. */
+/** Return the row of the model's family. model.family must be set already. */
 static const tw_model_family_row_t *family_of(const tw_train_config_t *config)
 {
     return tw_model_family_get((tw_model_family_t)config->options.family);
@@ -43,7 +43,7 @@ static tw_status_t llama_take_sizes(tw_train_config_t *config, const char *path,
     return TW_OK;
 }
 
-/** Take the keys that transformers has a default for. */
+/** Read the keys that may be missing, since transformers has defaults for them. */
 static tw_status_t take_others(tw_train_config_t *config, const char *path, const json_t *json)
 {
     const json_t *epsilon = json_object_get(json, "rms_norm_eps"), *heads;
@@ -61,7 +61,7 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.tie_word_embeddings", is_tied ? "true" : "false");
 }
 
-/** Take attention_bias. Qwen2 has its biases whatever the file says. */
+/** Read attention_bias. A Qwen2 always has its biases of q, k and v, whatever this key says. */
 static tw_status_t take_biases(tw_train_config_t *config, const char *path, const json_t *json)
 {
     const json_t *value = json_object_get(json, "attention_bias");
@@ -74,7 +74,7 @@ static tw_status_t take_biases(tw_train_config_t *config, const char *path, cons
 
 /* ---- rotary angles ------------------------------------------------------------------------------------- */
 
-/** Compute YaRN's factor of cosines and sines from `of`, mscale or mscale_all_dim, which some models give. */
+/** Compute YaRN's factor of cosines and sines. `of` is mscale or mscale_all_dim of config.json. */
 static double mscale(double factor, double of)
 {
     return factor <= 1.0 ? 1.0 : 0.1 * of * log(factor) + 1.0;
@@ -93,7 +93,7 @@ static tw_status_t take_mscale(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.rope_scaling.attention_factor", text);
 }
 
-/** Take the keys that scale angles; other keys are refused, unless they are known to change nothing. */
+/** Read the keys that scale rotary angles. Refuse all other keys, except those that other functions check. */
 static tw_status_t take_scaling(tw_train_config_t *config, const char *path, json_t *rope)
 {
     static const char *const taken[] = {"factor",          "original_max_position_embeddings",
@@ -148,7 +148,7 @@ static tw_status_t take_rope(tw_train_config_t *config, const char *path, const 
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
-/** Return the length of the attention window; 0: there is none. */
+/** Return the length of the attention window, or 0 if there is no window. */
 static json_int_t window_of(const tw_model_family_row_t *family, const json_t *json)
 {
     const json_t *window = json_object_get(json, "sliding_window");
@@ -165,7 +165,7 @@ static json_int_t first_of_windows(const tw_model_family_row_t *family, const js
     return !family->has_first_window ? 0 : json_is_integer(first) ? json_integer_value(first) : 28;
 }
 
-/** Check "layer_types", if it is there, which says what attention each layer has. */
+/** Check "layer_types", which lists the kind of attention of each layer. It may be missing. */
 static tw_status_t check_layer_types(const char *path, const json_t *json, json_int_t window,
                                      json_int_t first)
 {

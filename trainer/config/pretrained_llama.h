@@ -1,4 +1,4 @@
-/** Private to config: takes the shape of a Llama model from its config.json. */
+/** Private to config: reads the shape of a Llama model from its config.json. */
 #pragma once
 
 #include <jansson.h>
@@ -7,8 +7,8 @@
 
 TW_C_BEGIN
 
-/** Take the shape from `json`, the file at `path`; model.family has been set from it already. TW_ERR_CONFIG,
- *  logged: the user has set keys to other values, or the model is not known here. */
+/** Read the shape from `json`, the contents of the file at `path`. model.family must be set already.
+ *  TW_ERR_CONFIG, logged: the user has set a key to another value, or this kind of model is not supported. */
 tw_status_t tw_train_pretrained_llama(tw_train_config_t *config, const char *path, const json_t *json);
 
 TW_C_END

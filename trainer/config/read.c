@@ -1,4 +1,4 @@
-/* Reads the file and the command line into the options, and notes where each value came from. */
+/* Reads the file and the command line into the options, and records the source of each value. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define VALUE_BYTES 4096
 #define MAX_NAMES 256
 #define MAX_FILE_BYTES (1 << 20)
-#define OWN_MARK '?' /* marks a setting of the program's own, which is a default */
+#define OWN_MARK '?' /* marks a setting of the calling program, which counts as a default */
 
 /* ---- one key ------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static tw_status_t config_unknown_key(const char *source, const char *key)
                    nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/** Return a count as digits: DeepSpeed's files may say 5e8. */
+/** Return a count as plain digits, since DeepSpeed's files may have 5e8. */
 static const char *canonical(const tw_config_field_t *field, const char *text, char buffer[32])
 {
     char *end;
@@ -46,14 +46,14 @@ static const char *source_of(const tw_train_config_t *config, int is_file)
     return is_file ? config->name : "--set";
 }
 
-/** Return 1 if "auto" is a value of this key, not just DeepSpeed's word for the default. */
+/** Return 1 if "auto" is a value of this key itself, and does not just select the default. */
 static int has_auto(const tw_config_field_t *field)
 {
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
 }
 
-/** Return a key's name in the table: DeepSpeed's keys of stage 3 may lack their prefix, and a section may be
- *  given as its switch ("bf16": true). */
+/** Return a key's name in the table. DeepSpeed's keys of stage 3 may lack the prefix "stage3_", and a section
+ *  may stand for its key "enabled" ("bf16": true). */
 static const char *table_name(const char *key, char buffer[KEY_BYTES])
 {
     static const char zero[] = "zero_optimization.";
@@ -133,7 +133,7 @@ static tw_status_t text_of(const walk_t *walk, const char *key, const json_t *va
 
 static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t *value);
 
-/** Return 1 if a key is a comment: JSON has none, so people write keys instead. */
+/** Return 1 if a key is a comment. JSON has no comments, so people write keys like "_comment". */
 static int is_comment(const char *name)
 {
     return *name == '_' || *name == '#' || strncmp(name, "//", 2) == 0 || strcmp(name, "comment") == 0;
@@ -159,7 +159,7 @@ static tw_status_t walk_object(const walk_t *walk, const char *path, const json_
     return status;
 }
 
-/** Reads an array: "betas": [0.9, 0.95] sets betas[0] and betas[1]. */
+/** Read an array: "betas": [0.9, 0.95] sets betas[0] and betas[1]. */
 static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t *array)
 {
     tw_status_t status = TW_OK;
@@ -173,7 +173,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     return status;
 }
 
-/** Return 1 if each element of the array has a key. Then "betas": "auto" is for all of them. */
+/** Return 1 if the table has a key for each element. Then "betas": "auto" applies to all elements. */
 static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];
@@ -237,7 +237,7 @@ static tw_status_t walk_value(const walk_t *walk, const char *name, const json_t
 static tw_status_t set_text(tw_train_config_t *config, const char *name, const char *text, size_t bytes)
 {
     static const char mark[] =
-        "\xef\xbb\xbf"; /* the byte order mark of UTF-8, which some editors begin a file with */
+        "\xef\xbb\xbf"; /* UTF-8's byte order mark, with which some editors begin a file */
     size_t skip = bytes >= strlen(mark) && memcmp(text, mark, strlen(mark)) == 0 ? strlen(mark) : 0;
     json_error_t error;
     json_t *root = json_loadb(text + skip, bytes - skip, JSON_REJECT_DUPLICATES, &error);
@@ -287,7 +287,7 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
 
 /* ---- what is public ------------------------------------------------------------------------------------ */
 
-/** Set all defaults. The environment is not read: its "train_batch_size" may be another program's. */
+/** Set all defaults. Environment variables are not read: "train_batch_size" may belong to another program. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {

@@ -1,4 +1,4 @@
-/* Resolves what depends on several keys and on the job. */
+/* Resolves values that depend on several keys and on the job. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static void config_follow(tw_train_config_t *config, int64_t *member, int64_t va
     }
 }
 
-/** Format a number for an error; 0 was not given, so any value would do. */
+/** Format a number for an error. 0 means that the user gave none, so it becomes "(any)". */
 static const char *number_or_any(int64_t number, char text[24])
 {
     snprintf(text, 24, "%lld", (long long)number);
@@ -33,13 +33,13 @@ static tw_status_t batch_error(const tw_train_options_t *o, int world)
         number_or_any(o->accumulation, accumulation), world);
 }
 
-/** Return the sequences of a step; SIZE_MAX if they overflow. */
+/** Return the number of sequences of a step, or SIZE_MAX if it overflows. */
 static size_t batch_of(int64_t micro, int64_t accumulation, int64_t world)
 {
     return tw_size_mul((size_t)micro, tw_size_mul((size_t)accumulation, (size_t)world));
 }
 
-/** Check that the product is not larger than train_batch_size may be. */
+/** Check that the batch is not larger than the maximum of train_batch_size. */
 static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t world)
 {
     const double most = tw_train_options_table.fields[tw_train_field_of("train_batch_size")].max;
@@ -53,8 +53,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
         (long long)micro, (long long)accumulation, (long long)world, most);
 }
 
-/** Resolve batch = micro * accumulation * ranks: any two give the third. If one is given, the others become
- *  1, as far as that is possible. */
+/** Resolve batch = micro * accumulation * ranks. Any two of the first three give the third. If one is given,
+ *  the others become as small as possible, the accumulation first. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
@@ -80,7 +80,8 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Set recompute if layers' inputs are offloaded: all else of a layer is computed again then. */
+/** Turn recompute on if layers' inputs are offloaded, since all else of a layer must be computed again then.
+ *  */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -90,7 +91,8 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** Use DeepSpeed's default type of warm-up if the file names a scheduler of DeepSpeed's without that type. */
+/** Use DeepSpeed's default type of warm-up, log, if the file names a DeepSpeed scheduler without that type.
+ *  */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -126,7 +128,7 @@ static tw_status_t resolve_hpz(tw_train_config_t *config, int world, int n_nodes
     return TW_OK;
 }
 
-/** Refuse keys that do not work with replicas in a GPU's memory; codecs.c checks the codec of changes. */
+/** Refuse keys that do not go with replicas in a GPU's memory. codecs.c checks the codec of changes. */
 static tw_status_t check_replicas(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -139,7 +141,8 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? tw_train_refuse_any(TW_TRAIN_LIST(refusals)) : TW_OK;
 }
 
-/** Refuse keys that ask for another algorithm or an absent feature. DeepSpeed's AdamW ignores adam_w_mode. */
+/** Refuse keys that ask for an algorithm or a feature that does not exist here. adam_w_mode is checked for
+ *  Adam only, since DeepSpeed's AdamW ignores it. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {
@@ -158,8 +161,8 @@ static tw_status_t check_features(const tw_train_options_t *o)
     return tw_train_refuse_any(TW_TRAIN_LIST(refusals));
 }
 
-/** Resolve communication_data_type: fp32_allreduce is another name for fp32; by default gradients are sent in
- *  the type of weights. */
+/** Resolve communication_data_type. fp32_allreduce is another name for its value fp32. By default gradients
+ *  are sent in the type of the weights. */
 static tw_status_t resolve_communication(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -177,7 +180,7 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/** Refuse what a family's config.json cannot express. The weights may have set the family. */
+/** Refuse keys that the model's family does not have. The family may come from the pretrained weights. */
 static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);

@@ -1,6 +1,7 @@
-/* Computes learning rates as DeepSpeed's schedulers do: in the warm-up and in a linear decay, step s (1 is
- * the first) has the rate of their iteration s; the cosine ends at total_num_steps, an iteration later than
- * theirs. DeepSpeed itself makes its first two steps at the rate where the warm-up begins: 0, mostly. */
+/* Computes learning rates as DeepSpeed's schedulers do. In the warm-up and in a linear decay, step s (the
+ * first is 1) has the rate of DeepSpeed's iteration s. The cosine ends at total_num_steps, one iteration
+ * later than DeepSpeed's. DeepSpeed makes its first two steps at the rate where the warm-up begins, mostly 0.
+ * */
 #include <math.h>
 
 #include "trainer/config/config.h"
@@ -10,7 +11,7 @@ static double clamp01(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/** Return the share of the warm-up at a step, 0 to 1. A logarithmic one is complete a step earlier. */
+/** Return how far the warm-up has come at a step, 0 to 1. A logarithmic warm-up ends one step earlier. */
 static double warmup_share(const tw_train_options_t *o, double step)
 {
     double length = (double)o->warmup_steps;
@@ -30,8 +31,8 @@ static double cosine(const tw_train_options_t *o, double step)
     return o->cos_min_ratio + (1 - o->cos_min_ratio) * 0.5 * (1 + cos(acos(-1.0) * along));
 }
 
-/** Returns the factor of WSD: warm-up, a stable rate, decay. Source: Hu et al. (arXiv 2404.06395); of the
- *  decay by a square root: Haegele et al. (arXiv 2405.18392). */
+/** Returns WSD's factor of the rate: warm-up, stable, decay. Sources: Hu et al. (arXiv 2404.06395); for the
+ *  square-root decay, Haegele et al. (arXiv 2405.18392). */
 static double wsd(const tw_train_options_t *o, double step)
 {
     double decay = o->decay_steps > 0 ? (double)o->decay_steps : floor((double)o->total_steps / 5);

@@ -1,4 +1,4 @@
-/* Maps keys of a model's config.json to keys of ours. */
+/* Maps keys of a model's config.json to keys of this configuration. */
 #include "trainer/config/shape_keys.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ tw_status_t tw_shape_unlike(const char *path, const char *key, const json_t *val
     return TW_ERR_CONFIG;
 }
 
-/** Return 1 if two values are equal; 1 and 1.0 are. */
+/** Return 1 if two values are equal. 1 and 1.0 count as equal. */
 static int shape_is_same(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)

@@ -1,4 +1,4 @@
-/* Chooses which sequences a rank gets. */
+/* Chooses the sequences of a rank's batch. */
 #include "trainer/data/order.h"
 #include "trainer/data/state.h"
 
@@ -40,21 +40,21 @@ static tw_status_t check_place(const tw_data_place_t *place)
     return TW_OK;
 }
 
-/** Return the number of the micro-batch's first sequence, counted from the first step; 2^64 is beyond any
- *  training. */
+/** Return the number of the micro-batch's first sequence, counted from the first step. No training is long
+ *  enough to overflow 64 bits. */
 static uint64_t first_sequence(const tw_data_place_t *place)
 {
     uint64_t micros = place->step * place->n_micros + place->micro;
     return (micros * place->world + place->rank) * place->batch;
 }
 
-/* Where a sequence lies in a file. */
+/* The place of a sequence: a file, and a token there. */
 typedef struct spot {
     const tw_data_range_t *range;
     uint64_t first; /* the sequence's first token */
 } spot_t;
 
-/** Find sequence number `sequence` of files that follow one another. No sequence spans two files. */
+/** Find a sequence by its number in several files, one after the other. No sequence spans two files. */
 static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t seq_len)
 {
     for (;; ranges++) {
@@ -66,8 +66,8 @@ static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t
     }
 }
 
-/** Return where the next document begins, if that is before the next sequence and leaves room for a whole
- *  one; else the spot's own place. */
+/** Return where the first document begins inside this sequence, if a whole sequence fits in behind that
+ *  place. Otherwise return the sequence's own first token. */
 static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
 {
     for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {
@@ -78,8 +78,8 @@ static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
     return spot->first;
 }
 
-/** Find the k-th sequence of training, counted from the first step. TW_ERR_INVALID, logged: its group has
- *  none. */
+/** Find the k-th sequence of training, counted from the first step. TW_ERR_INVALID, logged: the group of
+ *  files that it comes from has no whole sequence. */
 static tw_status_t training_spot(const tw_data_t *data, const tw_data_place_t *place, uint64_t k,
                                  spot_t *spot)
 {
@@ -113,7 +113,7 @@ static tw_status_t too_short(const tw_data_t *data, tw_data_split_t split, size_
                    split == TW_DATA_TRAIN ? "training" : "validation", seq_len);
 }
 
-/** Finds the k-th sequence that batches of a split take. */
+/** Find the k-th sequence that the batches of a split use. */
 static tw_status_t spot_of(const tw_data_t *data, tw_data_split_t split, const tw_data_place_t *place,
                            uint64_t k, spot_t *spot)
 {

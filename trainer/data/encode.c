@@ -1,4 +1,5 @@
-/* Finds what has been encoded before, by a checksum of all that it is made of, or has it made. */
+/* Finds encoded text in the folder of caches by a checksum of all its inputs. If it is not there, runs
+ * encode.py. */
 #include "trainer/data/encode.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ extern const char tw_data_encode_program[];
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/** Start a program whose stdout can be read from *from. */
+/** Start a program. Its stdout can be read from *from. */
 static tw_status_t encode_start(char *const argv[], int *from, pid_t *pid)
 {
     int ends[2];
@@ -44,7 +45,7 @@ static tw_status_t encode_start(char *const argv[], int *from, pid_t *pid)
     return TW_OK;
 }
 
-/** Wait for the program's end, and log what it has written. */
+/** Wait until the program ends, and log what it has printed. */
 static tw_status_t encode_finish(const char *python, int from, pid_t pid)
 {
     static const tw_status_t statuses[] = {TW_OK, TW_ERR_FORMAT, TW_ERR_IO, TW_ERR_NOT_FOUND};
@@ -58,7 +59,8 @@ static tw_status_t encode_finish(const char *python, int from, pid_t pid)
     close(from);
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
-    /* A process that ignores SIGCHLD does not learn the code; the missing file then shows the failure. */
+    /* If this process ignores SIGCHLD, waitpid gives no code. Then a failure shows when the file is missing.
+     * */
     (void)TEMP_FAILURE_RETRY(waitpid(pid, &code, 0));
     unsigned status = WIFEXITED(code) ? (unsigned)WEXITSTATUS(code) : 1;
     if (code != 0 && n == 0) {
@@ -93,7 +95,7 @@ static tw_status_t add_checksum(const char *path, uint64_t *checksum)
     return status;
 }
 
-/** Compute the checksum of what a file is made of. */
+/** Compute a checksum of all that a cached file depends on. */
 static tw_status_t encode_checksum(const char *const files[3], const char *const words[2], uint64_t *checksum)
 {
     *checksum = 2; /* version of the encoding */
@@ -124,7 +126,7 @@ tw_status_t tw_data_encode(const tw_data_vocabulary_t *vocabulary, const char *s
     }
     const char *type = source && tw_data_vocabulary_token_bytes(vocabulary) == sizeof(uint32_t) ? "I" : "H";
     const char *argv[] = {python && *python ? python : "python3",
-                          "-c", /* without this, -c imports from the folder that it is started in */
+                          "-c", /* without the next line, -c would import modules from the current folder */
                           "import sys; sys.path[:] = filter(None, sys.path); exec(sys.argv.pop(1))",
                           tw_data_encode_program,
                           path,
@@ -141,7 +143,7 @@ tw_status_t tw_data_encode(const tw_data_vocabulary_t *vocabulary, const char *s
 
 /* ---- the vocabulary ------------------------------------------------------------------------------------ */
 
-/** Map what tokens stand for. */
+/** Map the file that has the text of each token. */
 static tw_status_t vocabulary_read(tw_data_vocabulary_t *vocabulary, const char *path)
 {
     TW_TRY(tw_data_map(path, &vocabulary->map));
