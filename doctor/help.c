@@ -1,5 +1,5 @@
-/* Estimates whether Thinwire would help: how long a step of sharded training communicates, plain and coded.
- * */
+/* Estimates whether Thinwire would help: how long a step of sharded training communicates, plain and
+ * coded. */
 #include <math.h>
 
 #include "doctor/doctor.h"

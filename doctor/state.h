@@ -120,8 +120,8 @@ void tw_doctor_result_sort(tw_doctor_result_t *result);
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
 /** Read this rank's facts. Its devices are those that `names` lists ("eth0,eth1"). If names is NULL or empty,
- *  it is the device on the route to rank 0. TW_ERR_CONFIG, logged: a device does not exist or has no address.
- *  */
+ *  it is the device on the route to rank 0. TW_ERR_CONFIG, logged: a device does not exist or has no
+ *  address. */
 tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doctor_facts_t *facts);
 /** Measure the codecs, and fill in encode_GBps. TW_ERR_NO_MEMORY, if memory runs out. */
 tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts);
@@ -180,8 +180,8 @@ typedef struct tw_doctor_end {
     const volatile int *stop; /**< 1: the job has failed */
 } tw_doctor_end_t;
 
-/** Open sockets on the devices of a node's first rank, and store their ports in `facts`. TW_ERR_IO, logged.
- *  */
+/** Open sockets on the devices of a node's first rank, and store their ports in `facts`. TW_ERR_IO,
+ *  logged. */
 tw_status_t tw_doctor_listen(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts);
 void tw_doctor_close(tw_doctor_rank_t *rank);
 

@@ -42,8 +42,8 @@ static tw_status_t doctor_hear(const tw_doctor_rank_t *rank, int peer, void *dat
 }
 
 /** The parent of a rank in the tree of ranks. The children of rank r are r + 1, r + 2, r + 4 and so on, as
- *  long as the distance is below r's lowest set bit. So of a thousand ranks none has more than ten children.
- *  */
+ *  long as the distance is below r's lowest set bit. So of a thousand ranks none has more than ten
+ *  children. */
 static int parent_of(int rank)
 {
     return rank & (rank - 1);

@@ -1,5 +1,5 @@
-/* Saves a trained model in the form that transformers opens: weights, shape, and the files that lay beside
- * the original model and the tokenizer. */
+/* Saves a trained model for transformers: weights, config.json, and the files that were beside the original
+ * model and the tokenizer. */
 #include "trainer/export.h"
 
 #include <dirent.h>
@@ -60,8 +60,8 @@ static tw_status_t copy_file(const char *from, const char *folder, const char *n
 
 /* ---- what comes along ---------------------------------------------------------------------------------- */
 
-/** Return 1 if a file is not copied: the model has its own weights and config.json, and needs no trainer's
- *  state. */
+/** Return 1 if a file is not copied: other weights, a trainer's state, or config.json, which is written
+ *  anew. */
 static int stays_behind(const char *name)
 {
     static const char *const ends[] = {
@@ -81,7 +81,7 @@ static int stays_behind(const char *name)
     return stays;
 }
 
-/** Copy a file, unless it is missing, no regular file, or too large for one that belongs to a model. */
+/** Copy a file, unless it is missing, not a regular file, or too large to be a part of a model's settings. */
 static tw_status_t copy_if_small(const char *model, const char *folder, const char *name)
 {
     struct stat info;
@@ -112,7 +112,7 @@ static tw_status_t copy_from_model(const char *model, const char *folder)
     return status;
 }
 
-/** Copy the tokenizer, and, of the files beside it, those that belong to it. */
+/** Copy the tokenizer, and the files beside it that belong to a tokenizer. */
 static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *beside, const char *folder)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -126,7 +126,7 @@ static tw_status_t copy_tokenizer(const tw_train_options_t *o, const char *besid
     return *o->merges ? copy_file(o->merges, folder, "merges.txt") : TW_OK;
 }
 
-/** Get the folder that a path is, or is in; "" if the path is empty. */
+/** Get the folder that a path names, or the folder that contains it. "" if the path is empty. */
 static void folder_of(const char *path, char folder[PATH_BYTES])
 {
     struct stat info;
@@ -136,7 +136,7 @@ static void folder_of(const char *path, char folder[PATH_BYTES])
     snprintf(folder, PATH_BYTES, "%s", is_folder || !*path ? path : dirname(copy));
 }
 
-/** Copy the original model's files, then the tokenizer that was trained with, which replaces the model's. */
+/** Copy the original model's files. Then copy the tokenizer of the training over the model's. */
 static tw_status_t copy_all(const tw_train_options_t *o, const char *beside, const char *model,
                             const char *folder)
 {

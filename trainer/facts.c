@@ -1,4 +1,5 @@
-/* Collects what a run trains with, for ranks and checkpoints to compare, and reports what has changed. */
+/* Collects the settings and data of a run as lines, which ranks and checkpoints compare, and reports
+ * differences. */
 #include "trainer/facts.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@ tw_status_t tw_facts_of_run(const tw_train_config_t *config, const tw_data_t *da
                          : TW_OK;
 }
 
-/** Write the lines that differ; return how many there are. */
+/** Write the lines that differ. Returns their number. */
 static size_t write_differences(const char *before, const char *now, FILE *out)
 {
     tw_line_t line;

@@ -1,4 +1,4 @@
-/* Compares the memory that ranks will need with what there is. */
+/* Compares the memory that ranks will need with the memory of their machines. */
 #include "trainer/fit.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@
 #include "trainer/plan/plan.h"
 
 #define PATH_BYTES 4096
-#define DELTA_BITS 4.0 /* bits of a lossless delta per parameter, about */
+#define DELTA_BITS 4.0 /* about how many bits a lossless delta takes per parameter */
 
-/** Return the number after a word at the beginning of a line; -1 if there is none. */
+/** Return the number after a word at the beginning of a line of the file, or -1 if there is none. */
 static double fit_read_number(const char *path, const char *word)
 {
     char line[256], *end;
@@ -39,8 +39,8 @@ tw_room_t tw_room_of_machine(const char *proc)
                        .available = available >= 0 ? 1024 * (available + swap_free) : INFINITY};
 }
 
-/** Read the room of a control group's folder. Only anonymous memory counts; the rest is the system's
- *  cache. */
+/** Read the memory limit of a cgroup's folder. Only anonymous memory counts as taken, since the system can
+ *  drop its file cache. */
 static tw_room_t room_of_folder(const char *folder)
 {
     char path[2 * PATH_BYTES + 32];
@@ -76,15 +76,14 @@ tw_status_t tw_need_of(const tw_train_options_t *o, const tw_model_t *model, int
 {
     tw_plan_memory_t memory;
     tw_plan_cluster_t cluster = tw_plan_cluster_of(world, n_nodes);
-    tw_train_options_t quiet =
-        *o; /* without sampling: the rank that needs most need not be the one that samples */
+    tw_train_options_t quiet = *o; /* the rank that needs most may not be the one that samples */
     quiet.sample_steps = 0;
     cluster.delta_bits = DELTA_BITS;
     TW_TRY(tw_plan_memory_of(&quiet, model, &cluster, &memory));
     double optimizer = o->offload_optimizer == TW_TRAIN_NVME ? 0 : memory.optimizer;
     double weights = o->offload_param == TW_TRAIN_NVME ? 0 : memory.weights;
     double activations = *o->activation_path ? 0 : memory.activations;
-    /* one rank of the job samples: each of its node's ranks counts a share of that */
+    /* one rank of the job samples: count an even share of that for each rank of its node */
     double sampling = tw_plan_sampling_bytes(o, model) / cluster.ranks_per_node;
     *need = (tw_need_t){.sure = optimizer + weights + memory.gradients + activations,
                         .all = tw_plan_memory_sum(&memory) + sampling};
@@ -117,7 +116,7 @@ tw_status_t tw_fit_check_here(const tw_need_t *need, int world)
 
 /* ---- a job --------------------------------------------------------------------------------------------- */
 
-/* Where a rank runs: ranks on the same machine, or in the same control group, have the same number. */
+/* Where a rank runs. Ranks on the same machine, or in the same cgroup, have equal numbers. */
 typedef struct place {
     uint64_t machine, group;
 } place_t;
@@ -133,8 +132,8 @@ static uint64_t hash_file(const char *path, uint64_t hash)
     return XXH3_64bits_withSeed(text, n, hash);
 }
 
-/** Find where this rank runs. Nodes of a cluster in a box are one machine; containers on a machine are
- *  different groups, whatever each calls its own. */
+/** Find where this rank runs. All nodes of a cluster in a box are one machine. Containers on one machine
+ *  count as different groups, even if each calls its own "/". */
 static place_t own_place(void)
 {
     struct stat info = {0};
@@ -144,7 +143,8 @@ static place_t own_place(void)
     return place;
 }
 
-/** Count the ranks that run where this one does; *is_first is 1 if it is the first of them, which logs. */
+/** Count the ranks in the same place as this one. *is_first is 1 if this rank is the lowest there, which
+ *  logs. */
 static int count_alike(const place_t *all, int world, int rank, int by_group, int *is_first)
 {
     int n = 0;

@@ -7,36 +7,38 @@
 
 TW_C_BEGIN
 
-/** Bytes of memory; infinite if nothing bounds them, or if that is not known. */
+/** Bytes of memory. Infinite if there is no limit, or if the limit is not known. */
 typedef struct tw_room {
     double total, available;
 } tw_room_t;
 
-/** Return the room of the machine, swap space included; `proc` is "/proc". */
+/** Return the memory of the machine, including swap space. `proc` is "/proc". */
 tw_room_t tw_room_of_machine(const char *proc);
-/** Return the room of this process's control group and of those above it (version 2); cgroups:
- *  "/sys/fs/cgroup". */
+/** Return the smallest memory limit of this process's cgroup (version 2) and the cgroups around it. `cgroups`
+ *  is "/sys/fs/cgroup". */
 tw_room_t tw_room_of_group(const char *proc, const char *cgroups);
 
-/** Bytes that a rank will hold, by the planner. */
+/** Bytes that a rank will hold, as the planner computes them. */
 typedef struct tw_need {
-    /** Weights, optimizer, gradients and activations, all of which are written to, outside files. */
+    /** Weights, optimizer, gradients and activations that are not in files. The run certainly writes to all
+     *  of them. */
     double sure;
-    double all; /**< these, buffers for what is sent and received, and what the process takes besides */
+    double all; /**< `sure`, buffers for communication, and the process's other memory */
 } tw_need_t;
 
-/** Plan what a rank needs in a job of `world` ranks. TW_ERR_NO_MEMORY. */
+/** Compute what a rank needs in a job of `world` ranks. TW_ERR_NO_MEMORY. */
 tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need);
 
-/** Check that n_ranks ranks of this need can share this room. TW_ERR_CONFIG (logged): their `sure` is
- *  more than its total, so the run would be killed. says 1: warn if they need more than is available now. */
+/** Check that n_ranks ranks with this need fit into `room`; `where` names it in messages. TW_ERR_CONFIG
+ *  (logged): their `sure` is more than the total, so the run would be killed. If `says` is 1, warn if they
+ *  need more than is available now. */
 tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
                          int says);
-/** Check the same for all of a job's ranks, on each machine and in each control group that they share.
+/** Do tw_fit_check for all ranks of a job, on each machine and in each cgroup that ranks share.
  *  Collective. */
 tw_status_t tw_fit_check_job(tw_coll_t *coll, const tw_need_t *need);
-/** Check the same for a job whose ranks will all run here, without warnings. */
+/** Do tw_fit_check for a job whose ranks will all run on this machine, without warnings. */
 tw_status_t tw_fit_check_here(const tw_need_t *need, int world);
 
 TW_C_END

@@ -1,4 +1,4 @@
-/* Opens files that many processes read, and reads what the system says in files. */
+/* Opens input files, logs their errors, and finds this process's cgroup. */
 #include "trainer/input.h"
 
 #include <errno.h>

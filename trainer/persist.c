@@ -21,8 +21,8 @@ void tw_persist_cleanup(tw_persist_t *persist)
     }
 }
 
-/** Make the communicator for files. It has no timeout, as files wait for disks, and ends only if a rank dies;
- *  a rank that waits for long logs it. */
+/** Make the communicator for files. It has no timeout, since file operations wait for disks. Its operations
+ *  end early only if a rank dies. A rank that waits for long logs that. */
 static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
 {
     int world = tw_coll_size(coll), *ranks = calloc((size_t)world, sizeof(*ranks));
@@ -38,7 +38,7 @@ static tw_status_t create_group(tw_persist_t *persist, tw_coll_t *coll)
     return status;
 }
 
-/** Prepare the folders; rank 0 calls it. A run that only reads does not lock. */
+/** Prepare the folders. Only rank 0 calls it. A run that writes no checkpoint takes no lock. */
 static tw_status_t prepare_folders(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -96,8 +96,9 @@ static uint32_t notices(void *ctx)
     return stop | written | due | taken;
 }
 
-/** Wait until masters and moments may change: the file is written from them. If one disk is slow all ranks
- *  wait here, as long as it takes; in the operations of the update they would time out. */
+/** Wait until masters and moments may change, since this rank's file is written from them. All ranks wait
+ *  here for the slowest disk, without a limit. If they waited in the collectives of the update, these would
+ *  time out. */
 static tw_status_t before_update(void *ctx)
 {
     const tw_persist_t *persist = ctx;
@@ -115,13 +116,14 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/** Return 1 if this rank writes its pieces: in stage 0 every rank has everything, so only rank 0 does. */
+/** Return 1 if this rank writes its pieces. In stage 0 every rank has all pieces, so only rank 0 writes
+ *  them. */
 static int writes_pieces(const tw_persist_t *persist)
 {
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
-/** Begin a checkpoint: do all that comes before the ranks write their files. */
+/** Begin a checkpoint: everything before the ranks write their files. */
 static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -167,7 +169,7 @@ const char *tw_persist_source(const tw_persist_t *persist)
     return tw_train_resumes_by_itself(o) ? o->checkpoint : o->resume;
 }
 
-/** Let rank 0 export the model, from the checkpoint that was just written or resumed from. */
+/** Export the model on rank 0, from the checkpoint that was just written or resumed from. */
 static tw_status_t export_to(const tw_persist_t *persist, const char *checkpoints, const char *folder)
 {
     tw_status_t status = TW_OK;
@@ -188,7 +190,7 @@ int tw_persist_is_stopped(const tw_persist_t *persist)
     return (tw_engine_heard(persist->engine).any & TW_PERSIST_STOP) != 0;
 }
 
-/** Return 1 if a checkpoint is to begin after this step. */
+/** Return 1 if a checkpoint must begin after this step. */
 static int begins(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
@@ -218,7 +220,7 @@ void tw_persist_validated(tw_persist_t *persist, double loss)
     }
 }
 
-/** Begin a checkpoint. It is waited for only if it is the last one, or a model is to be exported from it. */
+/** Begin a checkpoint. Wait for it only if it is the last one, or if a model is exported from it. */
 static tw_status_t save_step(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;

@@ -85,8 +85,8 @@ typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
  *  are those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait without limit until the thread has read the pieces' values. Warns once after the timeout of `coll`.
- *  */
+/** Wait without limit until the thread has read the pieces' values. Warns once after the timeout of
+ *  `coll`. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
 /** Return 1 if the thread has read the pieces' values. Does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);

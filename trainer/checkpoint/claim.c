@@ -12,8 +12,8 @@
 
 #define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
-/** Read the id of the run that wrote a step. Returns 0 if the step's manifest is missing or damaged, else 1.
- *  */
+/** Read the id of the run that wrote a step. Returns 0 if the step's manifest is missing or damaged, else
+ *  1. */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];

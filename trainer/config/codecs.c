@@ -1,6 +1,6 @@
 /* Resolves the codecs of weights and gradients from thinwire.weights and thinwire.gradients, or from the
- * older keys that these replace, and refuses keys that do not go with a codec. No other file chooses codecs.
- * */
+ * older keys that these replace, and refuses keys that do not go with a codec. No other file chooses
+ * codecs. */
 #include <stdio.h>
 #include <string.h>
 

@@ -80,8 +80,8 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Turn recompute on if layers' inputs are offloaded, since all else of a layer must be computed again then.
- *  */
+/** Turn recompute on if layers' inputs are offloaded, since all else of a layer must be computed again
+ *  then. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -91,8 +91,8 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** Use DeepSpeed's default type of warm-up, log, if the file names a DeepSpeed scheduler without that type.
- *  */
+/** Use DeepSpeed's default type of warm-up, log, if the file names a DeepSpeed scheduler without that
+ *  type. */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;

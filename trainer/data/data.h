@@ -30,8 +30,8 @@ typedef struct tw_data_config {
     const char *vocab;    /**< GPT-2's vocab.json, used with `merges`; both NULL or "": a token per byte */
     const char *merges;
     const char *tokenizer; /**< tokenizer.json, instead of vocab and merges; NULL or "": none */
-    /** Bytes of a token in a bare token file: 2 or 4. 0: 2, unless the file looks like 4. 1: the bytes of any
-     *  file are its tokens, unless there is a vocabulary. */
+    /** Bytes of a token in a bare token file: 2 or 4. 0: 2, and a file that looks like 4 is refused. 1: the
+     *  bytes of any file are its tokens, unless there is a vocabulary. */
     size_t token_bytes;
     tw_data_style_t chat_style; /**< format of messages in "NAME.jsonl" */
     const char *chat_end;       /**< text to add to each text or completion there; NULL or "": none */
@@ -41,8 +41,8 @@ typedef struct tw_data_config {
     int keeps_vocabulary; /**< 1: tw_data_text_tokens and tw_data_tokens_text may be called */
     /** Without val_path: the share of each file, 0 to 0.5, that is for validation */
     double val_share;
-    /** 1: a training sequence begins at the first document_token within its length, where a document begins
-     *  */
+    /** 1: a training sequence begins at the first document_token within its length, where a document
+     *  begins */
     int is_aligned;
     int64_t document_token;
 } tw_data_config_t;

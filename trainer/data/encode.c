@@ -59,8 +59,8 @@ static tw_status_t encode_finish(const char *python, int from, pid_t pid)
     close(from);
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
-    /* If this process ignores SIGCHLD, waitpid gives no code. Then a failure shows when the file is missing.
-     * */
+    /* If this process ignores SIGCHLD, waitpid gives no code. Then a failure shows when the file is
+     * missing. */
     (void)TEMP_FAILURE_RETRY(waitpid(pid, &code, 0));
     unsigned status = WIFEXITED(code) ? (unsigned)WEXITSTATUS(code) : 1;
     if (code != 0 && n == 0) {

@@ -1,14 +1,14 @@
-"""Encodes text by Hugging Face's tokenizers. encode.c has this source inside, and runs it by python3 -c with
+"""Encodes text with Hugging Face's tokenizers. encode.c contains this source, and runs it by python3 -c with
 
   OUT TOKENIZER MERGES KIND [SOURCE TYPE [STYLE END]]
 
-MERGES is empty if TOKENIZER is a tokenizer.json, not a vocab.json. What OUT gets, by KIND:
+MERGES is empty if TOKENIZER is a tokenizer.json, not a vocab.json. What is written to OUT depends on KIND:
 
-  vocabulary  what tokens stand for: the largest id + 1, where each id's bytes end (uint64 all), the bytes
-  text        SOURCE's tokens, by array.array's TYPE
-  chats       those of its lines of JSON; beside OUT lies .mask, a byte for each token: 1 if it is learned
+  vocabulary  each token's text: the largest id + 1, where the bytes of each id end (all uint64), the bytes
+  text        SOURCE's tokens; TYPE is their type code in Python's module array
+  chats       the tokens of SOURCE's lines of JSON; OUT with .mask for .bin has a byte per token, 1 if learned
 
-What is wrong is a line on stdout, and an exit status; progress goes to stderr."""
+Errors are a line on stdout and an exit status. Progress goes to stderr."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ AT_ONCE = 32  # pieces, or lines
 MOST_TOKENS = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 BLANK = "\u2581"  # how SentencePiece writes a blank
-# How messages are written: begin, before the role, after it, end, what follows, what is stripped off a
-# content; as the models' own templates do, but without what those add (a default system message, the date).
+/** # How messages are written: text before all, before a role, after it, after a content, after that (not
+ *  learned), # and characters to strip off a content. As in the models' own templates, without their default
+ *  system message. */
 STYLES = {"chatml": ("", "<|im_start|>", "\n", "<|im_end|>", "\n", ""),
           "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", "",
                      " \t\n\v\f\r")}
@@ -42,7 +43,7 @@ Run = typing.Tuple[bool, str]  # a text, and whether it is learned
 
 
 class Wrong(Exception):
-    """What is wrong with a file, by its name."""
+   """An error in a file, with the file's name."""
 
 
 def load(path: str, merges: str) -> typing.Any:
@@ -73,8 +74,8 @@ def load(path: str, merges: str) -> typing.Any:
 
 
 def texts_of(tokenizer: typing.Any, path: str) -> dict[int, bytes]:
-    """Returns the bytes that each token stands for. Names of byte-level tokens write a printable byte as
-    itself, the others as characters from 256 on."""
+   """Returns the bytes that each token stands for. In the names of byte-level tokens, a printable byte is
+    that character. Other bytes are characters from 256 on."""
     parts, vocab = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
     is_bytes = '"ByteLevel"' in json.dumps([parts["pre_tokenizer"], parts["normalizer"], parts["decoder"]])
     inner = parts["model"].get("continuing_subword_prefix") or ""
@@ -112,8 +113,8 @@ def write_vocabulary(tokenizer: typing.Any, path: str, out: typing.Any) -> None:
 
 
 def seam(before: typing.Any, after: typing.Any, first: int) -> tuple[int, int] | None:
-    """Find where two pieces have the same tokens, far from the ends that cut them: a token of each. `after`
-    begins with character `first` of `before`."""
+   """Finds a place where two pieces have the same tokens, far from the ends where they were cut. Returns the
+    index of the token there in each. `after` begins with character `first` of `before`."""
     ids = before.ids, after.ids
     for place in range(OVERLAP // 2, OVERLAP * 3 // 4):
         own, other = before.char_to_token(first + place), after.char_to_token(place)
@@ -127,7 +128,7 @@ def seam(before: typing.Any, after: typing.Any, first: int) -> tuple[int, int] |
 
 
 def encoded_pieces(tokenizer: typing.Any, path: str) -> typing.Iterator[tuple[str, typing.Any]]:
-    """Yields pieces of a text that overlap, as text and encoded."""
+   """Yields overlapping pieces of a text, each with its encoding."""
     said = time.monotonic()
     with open(path, encoding="utf-8", newline="") as file:
         reads = itertools.chain([file.read(PIECE)], iter(lambda: file.read(PIECE - OVERLAP), ""))
@@ -141,8 +142,8 @@ def encoded_pieces(tokenizer: typing.Any, path: str) -> typing.Iterator[tuple[st
 
 
 def ids_of_text(tokenizer: typing.Any, path: str) -> typing.Iterator[list[int]]:
-    """Yields a text's tokens, as if it were encoded whole. Where a text may be cut only its tokenizer knows:
-    what lies around a piece's end is encoded twice, and the tokens say where both agree."""
+   """Yields the tokens of a text as if it were encoded whole. Only the tokenizer knows where a text may be
+    cut. So pieces overlap, and are joined at a place where both have the same tokens."""
     held: typing.Any = None
     held_text, begin = "", 0
     for text, encoding in encoded_pieces(tokenizer, path):
@@ -194,7 +195,7 @@ def example_runs(example: typing.Any, style: str, end: str) -> typing.Iterator[R
 
 
 def examples_of(path: str, style: str, end: str) -> typing.Iterator[list[Run]]:
-    """Yields the texts of each line, learned and not learned in turn."""
+   """Yields the runs of each line; learned ones and others alternate."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -208,8 +209,9 @@ def examples_of(path: str, style: str, end: str) -> typing.Iterator[list[Run]]:
 
 
 def ids_of_chats(tokenizer: typing.Any, *source: str) -> typing.Iterator[tuple[list[int], bytes]]:
-    """Yields tokens with their mask. No token spans what is learned and what is not; but where a tokenizer
-    puts a blank before each text, an example is one text, and a token is learned if a part of it is."""
+/** """Yields tokens and their mask. No token contains both learned and other text, with one exception: if the
+ *  tokenizer puts a blank before each text, an example is encoded whole, and a token is learned if any part
+ *  is.""" */
     first = tokenizer.encode("a", add_special_tokens=False).tokens[:1]
     is_whole = bool(first) and first[0][0] in BLANK + "\u0120"
     all_runs = examples_of(*source)
@@ -229,7 +231,7 @@ def ids_of_chats(tokenizer: typing.Any, *source: str) -> typing.Iterator[tuple[l
 
 @contextlib.contextmanager
 def whole_file(path: str) -> typing.Iterator[typing.Any]:
-    """A file that appears at `path` once it is whole."""
+   """A file that gets the name `path` when it is complete."""
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=name + ".", delete=False) as file:
         try:

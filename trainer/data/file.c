@@ -1,4 +1,4 @@
-/* Maps files, finds the folder of caches, and writes files that appear whole. */
+/* Maps files, finds the folder of caches, and writes files that get their names when they are complete. */
 #include "trainer/data/file.h"
 #include "trainer/input.h"
 
@@ -69,7 +69,7 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map)
 void tw_data_rest(const tw_data_map_t *map)
 {
     if (map->at) {
-        /* This is advice: if it fails, the memory just stays. */
+        /* Only advice: if it fails, the memory stays in use. */
         (void)madvise((void *)(uintptr_t)map->at, map->bytes, MADV_DONTNEED);
     }
 }
@@ -86,7 +86,7 @@ void tw_data_unmap(tw_data_map_t *map)
 
 /* ---- the folder of caches ------------------------------------------------------------------------------ */
 
-/** Make a folder. Others may write where temporary files lie, so an existing folder must be ours. */
+/** Make a folder, unless it exists. It may be another user's; temporary_folder checks that. */
 static tw_status_t make_folder(const char *folder)
 {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
@@ -99,7 +99,8 @@ static tw_status_t make_folder(const char *folder)
     return S_ISDIR(info.st_mode) ? TW_OK : tw_fail(TW_ERR_IO, "%s: not a folder", folder);
 }
 
-/** Make `base` and the folders of `below`, one inside the other. */
+/** Make the folder `base`, and inside it the folders of `below`, each inside the one before. Writes the path
+ *  of the innermost one to `folder`. */
 static tw_status_t make_folders(const char *base, const char *const *below, char *folder)
 {
     size_t used = (size_t)snprintf(folder, TW_DATA_PATH_BYTES, "%s", base);

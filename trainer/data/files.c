@@ -1,4 +1,4 @@
-/* Finds which files a list of names means, and how often each is used. */
+/* Expands a list of names and patterns to files, with their weights. */
 #include "trainer/data/files.h"
 
 #include <glob.h>
@@ -29,8 +29,8 @@ static tw_status_t files_add(tw_data_names_t *names, const char *path, size_t le
     return TW_OK;
 }
 
-/** Add the files that match a pattern, in the order of their names' bytes. A name without a pattern is added
- *  even if there is no such file. */
+/** Add the files that match a pattern, in the order of their names' bytes. A name that is no pattern is added
+ *  without checking that the file exists. */
 static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, double weight)
 {
     glob_t found;
@@ -51,7 +51,7 @@ static tw_status_t add_pattern(tw_data_names_t *names, const char *pattern, doub
     return status;
 }
 
-/** Cut ":0.3" off the end of an entry, and read it; *weight is 0 if there is none. */
+/** Cut a weight such as ":0.3" off the end of an entry, and read it. *weight is 0 if there is none. */
 static tw_status_t cut_weight(char *entry, double *weight)
 {
     char *colon = strrchr(entry, ':'), *end = NULL;
@@ -82,7 +82,7 @@ static tw_status_t add_entry(tw_data_names_t *names, char *entry)
     return TW_OK;
 }
 
-/** Check that all entries have weights, or none; without weights they are one text. */
+/** Check that either all entries have weights or none has one. Without weights all files form one group. */
 static tw_status_t settle_weights(tw_data_names_t *names)
 {
     size_t n_weighted = 0;
@@ -103,7 +103,7 @@ tw_status_t tw_data_names(const char *text, tw_data_names_t *names)
     *names = (tw_data_names_t){0};
     char *copy = strdup(text), *rest = copy;
     tw_status_t status = copy ? TW_OK : TW_ERR_NO_MEMORY;
-    /* a file of that very name, even if it looks like a list */
+    /* a file with this very name, even if the name looks like a list */
     if (copy && (!*text || access(text, F_OK) == 0)) {
         status = files_add(names, text, strlen(text), 0);
     } else {

@@ -1,5 +1,5 @@
-/* Computes what tells one source from another, from all bytes: about a quarter of a second a GB that the
- * system has in memory. */
+/* Computes the fingerprint of a source from all its bytes. That takes about 0.25 s for each GB that is in the
+ * system's cache. */
 #include <xxhash.h>
 
 #include "trainer/data/state.h"
@@ -26,7 +26,7 @@ tw_status_t tw_data_fingerprint_get(const tw_data_t *data, tw_data_fingerprint_t
     *out = (tw_data_fingerprint_t){.n_train = tw_data_n_tokens(data, TW_DATA_TRAIN),
                                    .n_val = tw_data_n_tokens(data, TW_DATA_VAL),
                                    .vocab_size = data->vocab_size};
-    const tw_data_tokens_t none = {0}; /* no mask: for validation's own files, which have none */
+    const tw_data_tokens_t none = {0}; /* an empty file, in place of files that are for validation only */
     for (size_t i = 0; i < data->n_files; i++) {
         TW_TRY(add_file(&data->files[i], &out->checksum));
     }

@@ -1,4 +1,4 @@
-/* Tells what a file is, by its first bytes, its name, and bytes that a kind cannot have. */
+/* Recognizes the kind of a file by its first bytes, its name, and bytes that its kind cannot have. */
 #include "trainer/data/kind.h"
 
 #include <jansson.h>
@@ -33,7 +33,7 @@ static const struct {
      "a program", "give text, or with thinwire.token_bytes=1 any bytes", 4},
 };
 
-#define FEWEST_ZEROS 16 /* a text has fewer zeros than one in this many bytes: some texts have a few */
+#define FEWEST_ZEROS 16 /* a text has fewer zeros than one in this many bytes; some texts have a few */
 
 static tw_status_t kind_refuse(const char *path, const char *what, const char *to_do)
 {
@@ -50,7 +50,7 @@ static tw_status_t check_format(const tw_data_map_t *map)
     return TW_OK;
 }
 
-/** Return 1 if a file is JSON: by its name, or if the first line is an object. */
+/** Return 1 if a file is JSON, by its name, or because its first line is an object. */
 static int is_json(const tw_data_map_t *map)
 {
     static const char *const ends[] = {".json", ".jsonl", ".ndjson"};
@@ -101,7 +101,7 @@ static int kind_is_plain(const unsigned char *at)
     return ((word | (word - ones)) & high) == 0;
 }
 
-/** Return where the first byte lies that is no text, or map->bytes; count the zeros before it. */
+/** Return the place of the first byte that is not UTF-8 text, or map->bytes. Count the zeros before it. */
 static size_t find_no_text(const tw_data_map_t *map, size_t *n_zeros)
 {
     enum { REST_BYTES = 1 << 24 };
@@ -146,8 +146,8 @@ tw_status_t tw_data_check_text(const tw_data_map_t *map)
     return TW_OK;
 }
 
-/** Guess the bytes of a token from the first words of 16 bits: of numbers of 32 bits, every second word is
- *  almost 0; of 64 bits, three of four words are 0. */
+/** Guess the bytes of a token from the file's first 16-bit words. If tokens have 32 bits, every second word
+ *  is almost 0. If they have 64 bits, three of four words are 0. */
 static size_t wider_bytes(const tw_data_tokens_t *tokens)
 {
     enum { FEW = 8, LEAST = 64, MOST = 65536 };

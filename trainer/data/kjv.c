@@ -1,11 +1,11 @@
-/* Gets the King James text from the program that Debian's bible-kjv installs. */
+/* Gets the King James Bible from the program of Debian's package bible-kjv. */
 #include "trainer/data/kjv.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* prints all verses, one a line */
+/* prints all verses, one on each line */
 #define COMMAND "bible -f gen1:1-rev22:21 2>/dev/null"
 #define NAME "kjv-1.txt"
 #define LEAST_BYTES 4000000L
@@ -18,7 +18,7 @@ static tw_status_t not_there(void)
         "a text");
 }
 
-/** Copy `in` to `out`; return how many bytes. Errors of `out` stay in the FILE. */
+/** Copy `in` to `out`, and return the number of bytes. The caller checks `out` for errors with ferror. */
 static long pass_on(FILE *in, FILE *out)
 {
     char buffer[65536];

@@ -1,11 +1,11 @@
-/* Shuffles an epoch without memory: a Feistel network permutes the numbers of 2k bits; a number outside 0 ..
- * n - 1 goes through it again until it is inside. Source: Black and Rogaway, "Ciphers with arbitrary finite
- * domains" (CT-RSA 2002), method 2. */
+/* Shuffles an epoch without memory. A Feistel network permutes all numbers of 2k bits. If the result is not
+ * below n, it goes through the network again until it is. Source: Black and Rogaway, "Ciphers with arbitrary
+ * finite domains" (CT-RSA 2002), method 2. */
 #include "trainer/data/order.h"
 
 enum { ROUNDS = 6 };
 
-/** SplitMix64's finishing steps. */
+/** The finishing steps of SplitMix64, a mixing function. */
 static uint64_t order_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

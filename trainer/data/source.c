@@ -1,4 +1,4 @@
-/* Opens a source: finds its files, what their tokens are, and where training ends and validation begins. */
+/* Opens a source: its files, their tokens, and the ranges for training and validation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static int has_end(const char *path, const char *end)
     return length > n && strcmp(path + length - n, end) == 0;
 }
 
-/* What opening needs besides the configuration. */
+/* What the functions that open files need. */
 typedef struct opening {
     const tw_data_config_t *config;
     char folder[TW_DATA_PATH_BYTES];  /* folder of caches */
@@ -41,7 +41,7 @@ static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_dat
     return opening->config->token_bytes == 1 ? TW_OK : tw_data_check_text(&tokens->map);
 }
 
-/** Opens what a file has been encoded as; chats NULL: it is a text. */
+/** Open the encoded tokens of a file. If chats is NULL, the file is text. */
 static tw_status_t open_encoded(const opening_t *opening, const char *path, const tw_data_config_t *chats,
                                 tw_data_tokens_t *tokens)
 {
@@ -52,7 +52,7 @@ static tw_status_t open_encoded(const opening_t *opening, const char *path, cons
     return chats ? tw_data_tokens_mask(encoded, tokens) : TW_OK;
 }
 
-/** Opens lines of JSON, which have a mask of their own. */
+/** Open a .jsonl file. Its mask is made with its tokens. */
 static tw_status_t open_chats(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     TW_FAIL_IF(!opening->vocabulary, TW_ERR_INVALID,
@@ -80,7 +80,7 @@ static tw_status_t open_words(const opening_t *opening, const char *path, tw_dat
     return opening->config->has_masks ? tw_data_tokens_mask(path, tokens) : TW_OK;
 }
 
-/** Open a file by its name's kind, unless its bytes are to be its tokens. */
+/** Open a file as the kind that its name says, or, if token_bytes is 1, as bytes. */
 static tw_status_t open_given(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     int is_bytes = opening->config->token_bytes == 1;
@@ -124,7 +124,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
                "%s: tokens up to %zu, where no vocabulary has more than %d: are they of two bytes "
                "(thinwire.token_bytes)?",
                tokens->map.path, size - 1, MOST_WORDS);
-    /* a given vocabulary may be larger */
+    /* the vocabulary may have more tokens than the data use */
     data->vocab_size = size > data->vocab_size ? size : data->vocab_size;
     if (is_train) {
         data->ranges[TW_DATA_TRAIN][data->n_ranges[TW_DATA_TRAIN]++] =
@@ -137,7 +137,8 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/** Divide files between training and validation, which has files of its own or the end of each file. */
+/** Divide the files between training and validation. Validation has its own files, or the end of each
+ *  file. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {
@@ -157,7 +158,7 @@ static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/** Distribute the turns over the groups: each turn goes to the group that is furthest behind its share. */
+/** Distribute the turns over the groups. Each turn goes to the group that is furthest behind its share. */
 static void deal_turns(tw_data_t *data, double sum)
 {
     for (uint32_t turn = 0; turn < TW_DATA_TURNS; turn++) {
@@ -223,7 +224,7 @@ static tw_status_t check_config(const tw_data_config_t *config)
     return TW_OK;
 }
 
-/** Return 1 if a folder of caches is needed; otherwise none is made. */
+/** Return 1 if a folder of caches is needed. */
 static int needs_folder(const tw_data_config_t *config)
 {
     return !given(config->path) || given(config->vocab) || given(config->tokenizer);
@@ -255,7 +256,7 @@ static tw_status_t open_named(const opening_t *opening, const tw_data_names_t *n
     return TW_OK;
 }
 
-/** Open the files of a list of names, after those that are open already. */
+/** Open the files of a list of names, and append them to the open ones. */
 static tw_status_t open_text_of_names(const opening_t *opening, const char *text, int is_train,
                                       tw_data_t *data)
 {

@@ -22,7 +22,7 @@ static tw_status_t check_utf8(const char *label, const char *text, size_t bytes)
     return TW_OK;
 }
 
-/** Encode a text by way of a file in the folder of caches. */
+/** Encode a text by writing it to a file in the folder of caches, and encoding that file. */
 static tw_status_t open_prompt(const tw_data_vocabulary_t *vocabulary, const char *text,
                                tw_data_tokens_t *tokens)
 {
@@ -73,7 +73,7 @@ static char *make_valid(const unsigned char *bytes, size_t n)
     return text;
 }
 
-/** Return what a token stands for; a byte 0xff, which is never text, if it stands for nothing. */
+/** Return a token's text in bytes. A token without a text gives the byte 0xff, which UTF-8 never has. */
 static const unsigned char *text_of(const tw_data_t *data, int32_t token, unsigned char *byte, size_t *n)
 {
     static const unsigned char none = 0xff;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define LLMC_HEADER_BYTES 1024u
-/* llm.c's kinds of files: GPT-2's, and Llama 3's. */
+/* The kinds of llm.c's token files: GPT-2's and Llama 3's. */
 static const struct {
     int32_t magic, version;
     size_t token_bytes;
@@ -20,9 +20,9 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens)
     return status;
 }
 
-/** Return 1 if a number is a date. A header of 256 int32 begins with its kind, a date, and a small version.
- *  Bare tokens hardly look like that: the second would have to be 308 to 320 and the fourth 0, and the first
- *  two would have to be a valid day. */
+/** Return 1 if a number is a date. llm.c's header of 256 int32 begins with its kind, which is a date, and a
+ *  small version. Bare uint16 tokens hardly look like that: the second one would have to be 308 to 320, the
+ *  fourth 0, and the first two a valid date together. */
 static int is_date(int32_t number)
 {
     int year = number / 10000, month = number / 100 % 100, day = number % 100;
@@ -59,7 +59,7 @@ static tw_status_t check_kind(const char *path, const int32_t header[3], size_t 
                    path, (int)header[0], (int)header[1], (int)kinds[0].magic, (int)kinds[1].magic);
 }
 
-/** Set the tokens: they reach from `first` to the file's end. */
+/** Set the tokens to the file's bytes from `first` to the end. */
 static tw_status_t set_words(const char *path, size_t first, size_t token_bytes, tw_data_tokens_t *tokens)
 {
     const void *at = tokens->map.at + first;

@@ -1,16 +1,17 @@
-/* Prints advice: on which links ours is of use, and what helps on others. */
+/* Prints on which links Thinwire helps, and what other methods help on slower ones. */
 #include "trainer/plan/advice.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Smaller gains are lost in the noise. */
+/* Smaller gains are within the noise. */
 #define LEAST_GAIN 1.03
-/* A GPU that computes less than this share of a step is not worth its price. */
+/* A GPU that computes for less than this share of a step is not worth its price. */
 #define LEAST_BUSY 0.5
 
-/* What others do on still slower links. Bits are of a parameter and optimizer step; plain ZeRO-3 has 48.
- * Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
+/* Other methods for even slower links, with the bits that each sends per parameter and optimizer step. Plain
+ * ZeRO-3 sends 48. Sources: arXiv 2501.18512 (its losses are at 35 M to 1 G parameters), 2603.08163,
+ * 2102.02888. */
 typedef struct method {
     const char *name;
     double bits;
@@ -26,14 +27,15 @@ static const method_t methods[] = {
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };
 
-/** Return the least time of a step: a set's bytes over the links' rate in bytes a second, or computing. */
+/** Return the least time of a step: the links' time for a row's bytes, or the time to compute, if that is
+ *  longer. link_rate is in bytes a second. */
 static double advice_least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
     return fmax(link, plan->compute_sec);
 }
 
-/* The run as it is today. */
+/* The user's run as it is today, without Thinwire. */
 typedef struct today {
     const tw_plan_case_t *given;
     const tw_plan_point_t *point;
@@ -50,12 +52,13 @@ static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
     return TW_OK;
 }
 
-/* Range of links that are considered, bytes a second. */
+/* Range of links that are searched, in bytes a second. */
 #define SLOWEST_LINK 1e5
 #define FASTEST_LINK 1e14
 
-/** Find the slowest link on which today's run is as fast as the best of ours could be, or as it is on the
- *  fastest link: what a run waits for there, ours would wait for, too. */
+/** Find the slowest link on which today's run is fast enough: as fast as the best row could be there, or as
+ *  fast as on the fastest link. What still slows it down on the fastest link would slow Thinwire down,
+ *  too. */
 static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
                                 double *link_rate)
 {
@@ -85,7 +88,8 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/** Print how many micro-batches would make computing half of a step: ours crosses nodes once a step. */
+/** Print how many micro-batches would make computing half of a step. Their number does not change Thinwire's
+ *  bytes: it sends once a step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

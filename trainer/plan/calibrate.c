@@ -1,4 +1,4 @@
-/* Derives a machine's figures from a measured run. */
+/* Derives a cluster's figures, which the planner computes with, from the metrics of a measured run. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,15 +8,15 @@
 #include "trainer/input.h"
 #include "trainer/plan/plan.h"
 
-/* Steps of a run before memory and connections are warm. */
+/* The first steps of a run are not used: memory and connections are not warm yet. */
 #define WARM_UP 3
 
-/* Share of a link's rate that payload gets: Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes;
- * acknowledgements and messages' headers take the rest of the loss. */
+/* Share of a link's rate that payload gets. Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes;
+ * acknowledgements and messages' headers take the rest. */
 #define LINK_SHARE 0.945
-/* A step that waits a smaller share of its time says little of the link. */
+/* If a step waits for a smaller share of its time, it says little about the link. */
 #define LEAST_WAIT 0.5
-/* Least share of the given link rate, or cores, that a fit considers. */
+/* Least share of the given link rate, or of the given cores, that the fit considers. */
 #define LEAST_LINK (1.0 / 64.0)
 #define LEAST_CORES 0.5
 
@@ -31,10 +31,10 @@ static const char *const time_keys[N_TIMES] = {"step_sec",
 typedef struct measured {
     double *times[N_TIMES]; /* [n] each */
     size_t n;
-    double memory_bytes; /* largest memory_bytes of any line; 0: no line has it */
+    double memory_bytes; /* largest memory_bytes of any line; 0: no line has one */
 } measured_t;
 
-/** Return how many threads share a time of computing; older programs had one, and wrote no number. */
+/** Return how many threads share a time of computing. Older programs had one thread, and wrote no number. */
 static double threads_of(const json_t *line, int which)
 {
     double n = json_number_value(json_object_get(line, "threads"));
@@ -63,7 +63,8 @@ static tw_status_t calibrate_add_line(const char *path, const json_t *line, meas
     return TW_OK;
 }
 
-/** Return 1 if a line is of a step of plain ZeRO-3. A bench's lines name a set; text is no step. */
+/** Return 1 if a line has a step of plain ZeRO-3. A bench's lines name their set. Sampled texts are no
+ *  steps. */
 static int calibrate_is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {
@@ -79,7 +80,7 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
     json_error_t error;
     json_t *line;
     json_int_t last = 0; /* last step */
-    size_t n = 0;        /* steps of this run so far; a bench makes several runs */
+    size_t n = 0;        /* steps of this run so far; a bench's file has several runs */
     while (status == TW_OK && (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error))) {
         if (calibrate_is_plain(line)) {
             json_int_t step = json_integer_value(json_object_get(line, "step"));
@@ -98,11 +99,11 @@ typedef struct fit {
     const tw_train_options_t *options;
     const tw_model_t *model;
     tw_plan_cluster_t *cluster;
-    double times[N_TIMES]; /* typical values */
+    double times[N_TIMES]; /* typical values, in seconds */
 } fit_t;
 
-/** Divide the progress thread's time: the exchange, which has few bytes, gives the time of a message; copies
- *  inside a node take what was measured of them; bytes between nodes take the rest. */
+/** Divide the progress thread's time. The exchange sends few bytes, so it gives the time of a message. Bytes
+ *  inside a node take the time that was measured for copies. Bytes between nodes take the rest. */
 static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -118,8 +119,8 @@ static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
     cluster->inter_byte_sec = fmax(rest, 0.0) * ranks / step->inter_node;
 }
 
-/** Fit a value by halving its interval, until the simulated step takes as long as the measured one. A larger
- *  value makes steps shorter. */
+/** Fit a value by bisection, until the simulated step takes as long as the measured one. A larger value must
+ *  make steps shorter. */
 static tw_status_t fit_value(const fit_t *fit, double *value, double low, double high)
 {
     for (int i = 0; i < 60; i++) {
@@ -131,7 +132,8 @@ static tw_status_t fit_value(const fit_t *fit, double *value, double low, double
     return TW_OK;
 }
 
-/** Fit what a step waits for most: the link's rate, or else the cores, which the ranks share with others. */
+/** Fit what limits a step: the link's rate if the step waits most of the time, else the cores, which the
+ *  ranks share with other processes. */
 static tw_status_t fit_waiting(const fit_t *fit)
 {
     tw_plan_cluster_t *cluster = fit->cluster;
@@ -144,7 +146,7 @@ static tw_status_t fit_waiting(const fit_t *fit)
     return cores > 0.0 ? fit_value(fit, &cluster->cores, LEAST_CORES * cores, cores) : TW_OK;
 }
 
-/** Fit the memory that the run held besides what is planned. */
+/** Fit besides_bytes: the memory that the run held and that is not planned. */
 static tw_status_t fit_memory(const fit_t *fit, double measured_bytes)
 {
     tw_plan_memory_t memory;
@@ -166,8 +168,8 @@ static tw_status_t fit_all(const fit_t *fit, double measured_bytes)
     return fit_memory(fit, measured_bytes);
 }
 
-/** Return the median; for the exchange a lower quantile, as the progress thread is often still busy with
- *  earlier reductions then. */
+/** Return the median, or for the exchange a lower quantile: the progress thread is often still busy with
+ *  earlier reductions when the exchange begins. */
 static double typical(const measured_t *measured, int which)
 {
     return tw_quantile(measured->times[which], measured->n, which == EXCHANGE_SEC ? 0.35 : 0.5);
