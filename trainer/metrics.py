@@ -20,7 +20,7 @@ def fail(why):
 
 
 class TensorBoard:
-   """Writes a folder of events for each run. Steps that are done again replace the earlier ones."""
+    """Writes a folder of events for each run. Steps that are done again replace the earlier ones."""
 
     def __init__(self, folder):
         try:
@@ -53,7 +53,7 @@ class TensorBoard:
 
 
 class Wandb:
-   """Logs a run under its id. The step is logged as a value, since W&B's own step cannot go back."""
+    """Logs a run under its id. The step is logged as a value, since W&B's own step cannot go back."""
 
     def __init__(self, project):
         try:
@@ -82,8 +82,7 @@ class Wandb:
 
 
 def lines_of(path, follows):
-/** """Yields complete lines. With `follows`, waits for more lines, and starts again if the file is
- *  replaced.""" */
+    """Yields complete lines. With `follows`, waits for more lines, and starts again if the file shrinks."""
     rest = ""
     with open(path, encoding="utf-8", errors="replace") as file:
         while True:
@@ -102,7 +101,7 @@ def lines_of(path, follows):
 
 
 def parse(line):
-   """Returns run, step, and numbers or a sampled text. None if a killed process left the line incomplete."""
+    """Returns run, step, and numbers or a sampled text. None if a killed process left the line incomplete."""
     try:
         values = json.loads(line)
         run, step = str(values["run"]), int(values["step"])

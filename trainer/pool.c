@@ -1,5 +1,5 @@
-/* Threads that share tasks. A thread that comes late to a task finds it closed, and nobody waits for it: on a
- * loaded machine the others do its items. */
+/* Threads that share the items of a task. A thread that comes late finds the task closed. Nobody waits for
+ * it: on a loaded machine the other threads do its items. */
 #include "trainer/pool.h"
 
 #include <pthread.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-/* spins of a waiting thread before it sleeps, about 20 microseconds */
+/* spins of a waiting thread before it sleeps; about 20 microseconds */
 enum { SPINS = 500 };
-/* Ranges for each thread, so that one that is held up leaves some to the others. */
+/* Ranges per thread, so that a thread that is held up leaves some to the others. */
 enum { RANGES_PER_THREAD = 2 };
 
 typedef struct task {
@@ -29,15 +29,15 @@ typedef struct worker {
 struct tw_pool {
     int n_threads;
     worker_t *workers; /* [n_threads - 1] */
-    int n_workers;     /* workers that have started */
+    int n_workers;     /* number of workers that have started */
     pthread_mutex_t lock;
     pthread_cond_t opened, left;
-    /* under the lock */
+    /* guarded by the lock */
     task_t *task;            /* the open task, or NULL */
-    int n_inside, n_asleep;  /* workers in the task; workers that sleep until one opens */
-    atomic_uint n_tasks;     /* tasks opened so far: written under the lock, watched without it */
-    atomic_int is_ending;    /* 1: the workers must end; written and watched likewise */
-    atomic_int n_inside_now; /* n_inside, watched without the lock */
+    int n_inside, n_asleep;  /* workers in the task; workers that sleep until a task opens */
+    atomic_uint n_tasks;     /* tasks opened so far; written under the lock, read without it */
+    atomic_int is_ending;    /* 1: the workers must end; written under the lock, read without it */
+    atomic_int n_inside_now; /* copy of n_inside that is read without the lock */
 };
 
 static void take_items(task_t *task, int thread)
@@ -63,7 +63,8 @@ static int has_news(tw_pool_t *pool, unsigned seen)
            atomic_load_explicit(&pool->is_ending, memory_order_relaxed);
 }
 
-/** Wait for a task that this worker has not seen, or for the end. The lock is held before and after. */
+/** Wait for a task that this worker has not seen, or until the pool ends. The lock is held before and
+ *  after. */
 static void wait_for_news(tw_pool_t *pool, unsigned seen)
 {
     pthread_mutex_unlock(&pool->lock);
@@ -199,7 +200,7 @@ static void open_task(tw_pool_t *pool, task_t *task)
     }
 }
 
-/** Close a task of which no item is left, and wait for items that are being done. */
+/** Close a task whose items are all taken, and wait until they are done. */
 static void close_task(tw_pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);

@@ -1,4 +1,4 @@
-/* Loads what a run starts from: a checkpoint, given weights, or neither. */
+/* Loads the state that a run starts from: a checkpoint, given weights, or neither. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "trainer/facts.h"
 #include "trainer/persist.h"
 
-#define NO_STEP UINT64_MAX /* a path is a step's folder itself */
+#define NO_STEP UINT64_MAX /* the path itself is a step's folder */
 
 static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
@@ -31,7 +31,7 @@ static void compare_run(const tw_persist_t *persist, const tw_checkpoint_run_t *
     }
 }
 
-/** Check that all ranks see the same checkpoint: nodes with copies of their own may have older ones. */
+/** Check that all ranks see the same checkpoint. Nodes that have copies of the folder may have older ones. */
 static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     tw_lines_t lines = {0};
@@ -42,8 +42,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/** Keep the run's id, unless its folder has later steps than the one it goes on from: these would count as
- *  newer. */
+/** Take over the run's id. But if its folder has later steps than the resumed one, keep a new id, since those
+ *  steps would count as this run's newest. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;
@@ -55,7 +55,7 @@ static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run
     tw_status_t status = all ? tw_agree_gather(persist->own, &id, sizeof(id), all) : TW_ERR_NO_MEMORY;
     if (status == TW_OK) {
         persist->is_new = persist->id == all[0] && run->id != 0;
-        persist->id = all[0]; /* rank 0 writes to the folder, so its answer counts */
+        persist->id = all[0]; /* rank 0 writes to the folder, so its id counts */
     }
     free(all);
     return status;
@@ -70,7 +70,7 @@ static tw_status_t read_pieces(const tw_persist_t *persist, tw_checkpoint_t *che
     return status;
 }
 
-/** Read the files on all ranks. Return this rank's status, or that of the first rank that failed. */
+/** Read the files on all ranks. Returns this rank's status, or the status of the first rank that failed. */
 static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path, uint64_t step,
                                    tw_checkpoint_t **checkpoint)
 {
@@ -84,8 +84,8 @@ static tw_status_t read_checkpoint(const tw_persist_t *persist, const char *path
     return tw_attempt_end(&attempt, read_pieces(persist, *checkpoint));
 }
 
-/** Make the weights of all ranks from the pieces. If a rank fails in tw_engine_loaded, the others do not hear
- *  of that (is_alone); if a rank's device fails afterwards, they do. */
+/** Make the weights of all ranks from the pieces. If tw_engine_loaded fails on one rank, the others do not
+ *  know it (is_alone). If a rank's device fails afterwards, all ranks know it. */
 static tw_status_t put_in_place(tw_persist_t *persist, uint64_t step, double recent_loss, const char *what)
 {
     tw_attempt_t attempt;
@@ -113,8 +113,8 @@ static tw_status_t take_checkpoint(tw_persist_t *persist, const tw_checkpoint_t 
     return put_in_place(persist, run->step, run->recent_loss, "resume");
 }
 
-/** Try to resume from a step, or, with NO_STEP, from the folder that was named. *verdict is the first failure
- *  of any rank, the same on all. */
+/** Try to resume from a step of the folder `path`, or, with NO_STEP, from `path` itself. *verdict is the
+ *  status of the first rank that failed, the same on all ranks. */
 static tw_status_t try_step(tw_persist_t *persist, const char *path, uint64_t step, tw_status_t *verdict)
 {
     tw_checkpoint_t *checkpoint = NULL;
@@ -138,7 +138,8 @@ static void read_weights(const tw_persist_t *persist, const tw_weights_t *weight
     }
 }
 
-/** Check that all ranks have the same weights, wherever they lie: each rank reads only its own part. */
+/** Check that all ranks have the same weights, which may be in different places. Each rank reads only its
+ *  part. */
 static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
     tw_lines_t lines = {0};
@@ -171,7 +172,7 @@ static tw_status_t begin_with_weights(tw_persist_t *persist)
 
 #define MOST_TRIED 16
 
-/* What a rank finds in a folder of checkpoints, or that it is a single step's. */
+/* The steps that a rank finds in a folder of checkpoints; or is_step, if the path is a step's folder. */
 typedef struct listing {
     uint64_t n, steps[MOST_TRIED]; /* steps, the newest first */
     int64_t status, is_step;
@@ -221,14 +222,14 @@ static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, 
     return status;
 }
 
-/** Return 1 if the error is of the checkpoint, so that another one may be readable. */
+/** Return 1 if the checkpoint is damaged, so that another one may be readable. */
 static int is_damage(tw_status_t status)
 {
     return status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_NOT_FOUND ||
            status == TW_ERR_IO;
 }
 
-/** Set a damaged step aside, on rank 0: it would be taken for the run's newest one again. */
+/** Rename a damaged step, on rank 0. Otherwise the next job would try it as the newest one again. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {
@@ -241,7 +242,7 @@ static void pass_over(const tw_persist_t *persist, const char *path, uint64_t st
     }
 }
 
-/** Resume from the newest step of the list; one that is damaged on any rank is skipped on all. */
+/** Resume from the newest step of the list that no rank finds damaged. */
 static tw_status_t resume_newest(tw_persist_t *persist, const char *path, const listing_t *listing)
 {
     tw_status_t status = TW_ERR_NOT_FOUND, verdict = TW_ERR_NOT_FOUND;
@@ -271,14 +272,14 @@ static tw_status_t resume(tw_persist_t *persist)
 
 /* ---- restoring a run ----------------------------------------------------------------------------------- */
 
-/** Claim the folder's steps from here on for this run; rank 0 calls it. */
+/** Claim the folder for this run from now on. Only rank 0 calls it. */
 static tw_status_t claim_folder(const tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;
     tw_checkpoint_others_t others;
     TW_TRY(tw_checkpoint_claim(o->checkpoint, persist->id, &others));
     tw_checkpoint_lock_sign(persist->lock, persist->id);
-    if (others.n_steps > 0 && persist->is_new) { /* the steps of a run that goes on were logged before */
+    if (others.n_steps > 0 && persist->is_new) { /* steps of a resumed run were logged before */
         tw_warn("%s: there are steps of another run, up to step %" PRIu64
                 ": this one will not go on from them, and replaces those of the same number%s",
                 o->checkpoint, others.last_step, *o->resume ? "" : "; to go on is thinwire.resume");

@@ -1,4 +1,4 @@
-/* Does a rank's whole run, step after step. */
+/* Runs a rank's whole run, step after step. */
 #include <math.h>
 
 #include "trainer/fit.h"
@@ -40,7 +40,8 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** Wait for what a step leaves in flight. The next step would wait for it, so it is training's time. */
+/** Wait for the operations that a step has left. The next step would wait for them, so this counts as
+ *  training. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();
@@ -116,7 +117,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
            tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
         status = one_step(&run);
     }
-    if (status == TW_ERR_MISMATCH) { /* an alarm, on all ranks: what was saved before it stays */
+    if (status == TW_ERR_MISMATCH) { /* an alarm, on all ranks: complete the checkpoint from before it */
         (void)tw_persist_finish(&run.persist);
     }
     if (status == TW_OK) {

@@ -1,4 +1,4 @@
-/** Private to trainer: the state of a rank's run, how it is set up and ends. */
+/** Private to trainer: the state of a rank's run, and how it is set up and torn down. */
 #pragma once
 
 #include "trainer/config/config.h"
@@ -27,21 +27,22 @@ typedef struct tw_run {
     tw_persist_t persist;
     tw_sampling_t sampling;
     int is_started;    /* 1: ranks may wait for each other */
-    int is_agreed;     /* 1: a failure now is the same on all ranks */
+    int is_agreed;     /* 1: a failure now happens on all ranks */
     double *step_secs; /* [most_steps] */
-    size_t most_steps; /* steps of the run; those that a rollback repeats may exceed it, and are not timed */
+    size_t most_steps; /* steps of the run; steps beyond this number, which follow rollbacks, are not timed */
     tw_trainer_result_t *result;
 } tw_run_t;
 
-/** Do what a rank does alone, before it needs the others: configuration, data, model. Errors are logged. */
+/** Do what a rank does without the others: read the configuration, open data, make the model. Errors are
+ *  logged. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first);
-/** Set the run up from run->params, all else being zero: up to an engine with its first weights, or a
- *  checkpoint's. Collective. Errors of tw_trainer_run. */
+/** Set the run up from run->params; all other members are 0. Afterwards the engine has its first weights, or
+ *  a checkpoint's. Collective. Errors of tw_trainer_run. */
 tw_status_t tw_run_set_up(tw_run_t *run);
-/** Tear the run down, whatever its status. */
+/** Tear the run down. `status` is the run's result. */
 void tw_run_tear_down(tw_run_t *run, tw_status_t status);
 
-/** Fill in run->result, the same on all ranks. Collective. */
+/** Fill in run->result, with the same values on all ranks. Collective. */
 tw_status_t tw_run_settle(tw_run_t *run);
 
 TW_C_END

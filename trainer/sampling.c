@@ -9,7 +9,7 @@ static tw_status_t sampling_no_memory(void)
     return tw_fail(TW_ERR_NO_MEMORY, "out of memory for sampled text");
 }
 
-/** Return the prompt; an empty one becomes an end of line, unless document_token stands before it. */
+/** Return the prompt. An empty prompt becomes a newline, unless the document_token will be its only token. */
 static const char *prompt_of(const tw_train_options_t *o)
 {
     return *o->sample_prompt || o->document_token >= 0 ? o->sample_prompt : "\n";
@@ -54,7 +54,7 @@ tw_status_t tw_sampling_init(tw_sampling_t *sampling, size_t vocab_size)
         free(text);
         return sampling_no_memory();
     }
-    /* an empty prompt begins with token 0, if there is no document_token */
+    /* an empty prompt without document_token is the token 0 */
     if (o->document_token >= 0 || n_text == 0) {
         sampling->tokens[sampling->n_prompt++] = o->document_token >= 0 ? (int32_t)o->document_token : 0;
     }
@@ -73,7 +73,7 @@ void tw_sampling_cleanup(tw_sampling_t *sampling)
     sampling->tokens = NULL;
 }
 
-/** Tell the caller a line as text, with its prompt: a character may begin in one and end in the other. */
+/** Pass a line to the caller, as text with its prompt: one character may have bytes of both. */
 static tw_status_t sampling_tell(const tw_sampling_t *sampling, const tw_engine_t *engine,
                                  const int32_t *sampled)
 {

@@ -1,4 +1,4 @@
-/* Sets up what a run needs, and tears it down: configuration, data, model, engine. */
+/* Sets a run up and tears it down: configuration, data, model, engine. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -23,7 +23,7 @@ static tw_status_t run_join(tw_run_t *run)
     return status;
 }
 
-/** Add lines for environment variables that decide what ranks do together. */
+/** Add lines for environment variables that must be equal on all ranks. */
 static void add_variables(const tw_config_table_t *table, const char *const *names, tw_lines_t *lines)
 {
     void *options = calloc(1, table->options_bytes);
@@ -45,8 +45,8 @@ static void add_variables(const tw_config_table_t *table, const char *const *nam
     free(options);
 }
 
-/** Check that all ranks have the same settings: else they would train to a meaningless loss, or wait in
- *  vain. */
+/** Check that all ranks have the same settings. Otherwise they would compute a meaningless loss, or wait for
+ *  each other for ever. */
 static tw_status_t compare_ranks(const tw_run_t *run)
 {
     static const char *const of_coll[] = {"TW_COLL_CHUNK", NULL};
@@ -92,7 +92,7 @@ static tw_status_t open_data(tw_run_t *run)
                                   tw_data_n_sequences(run->data, TW_DATA_TRAIN, (size_t)o->sequence));
 }
 
-/** Warn if text is kept for a validation, but is too short for one. */
+/** Warn if validation is wanted, but the text for it is too short. */
 static void say_validation(const tw_run_t *run)
 {
     const tw_train_options_t *o = run->options;
@@ -118,8 +118,8 @@ static tw_status_t check_groups(const tw_run_t *run)
     return status;
 }
 
-/** Make the model, on a rank's GPU if that is asked for. Before there are ranks it only checks that there is
- *  a GPU, and what the model would take. */
+/** Make the model, on the rank's GPU if the configuration says so. Before the job runs (tw_trainer_check),
+ *  only check that there is a GPU, and compute the model's sizes. */
 static tw_status_t create_model_there(tw_run_t *run, const tw_model_config_t *config)
 {
     int n_devices;
@@ -177,8 +177,8 @@ static tw_status_t create_engine(tw_run_t *run)
     return status;
 }
 
-/** Count the operations of a token: a multiplication and an addition for each product forward, and twice as
- *  many backward. */
+/** Count the operations for a token. Forward, each product is a multiplication and an addition; backward
+ *  takes twice as many. */
 static double flops_per_token(const tw_run_t *run)
 {
     double products = 0;
@@ -208,7 +208,7 @@ static void ask_output(const tw_run_t *run)
     }
 }
 
-/** Draw the run's id, on rank 0, so that it is the same on all ranks. */
+/** Draw the run's id on rank 0, and give it to all ranks. */
 static tw_status_t draw_id(tw_run_t *run)
 {
     uint64_t own = 0, *all = tw_agree_alloc(run->coll, sizeof(*all));
@@ -261,7 +261,8 @@ static tw_status_t prepare_all(tw_run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
-/** Choose how many threads compute, before memory is reserved: its size depends on them. */
+/** Choose the number of threads that compute. This comes before reserving memory, whose size depends on
+ *  it. */
 static tw_status_t choose_threads(tw_run_t *run)
 {
     TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));
@@ -294,7 +295,8 @@ tw_status_t tw_run_set_up(tw_run_t *run)
 
 void tw_run_tear_down(tw_run_t *run, tw_status_t status)
 {
-    /* all ranks raise an alarm together; after another failure nobody must wait for this rank */
+    /* An alarm comes on all ranks at once. After another failure, abort, so that no rank waits for this
+     * one. */
     if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started && !run->is_agreed) {
         tw_coll_abort(run->coll);
     }

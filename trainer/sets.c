@@ -1,4 +1,4 @@
-/* Lists the feature sets, from plain data parallelism on. */
+/* Lists the feature sets, the first of which is plain data parallelism. */
 #include <string.h>
 
 #include "trainer/trainer.h"
@@ -6,7 +6,7 @@
 #define STAGE(n) "zero_optimization.stage=" #n
 #define HPZ(how) "thinwire.hpz=" #how
 #define AS(weights, gradients) "thinwire.weights=" weights, "thinwire.gradients=" gradients
-/* What a configuration may have besides: keys of before, fp8. */
+/* Keys that turn off features outside the sets: older keys, and fp8. */
 #define NO_OTHERS                                                                \
     "model.gather=bf16", "zero_optimization.zero_quantized_weights=n",           \
         "zero_optimization.zero_quantized_gradients=n", "thinwire.delta_bits=0", \
@@ -43,7 +43,7 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index)
     return index < sizeof(sets) / sizeof(sets[0]) ? &sets[index] : NULL;
 }
 
-/** Return what a set is called now: some had other names before. */
+/** Return the current name of a set. Some sets were renamed. */
 static const char *current_name(const char *name)
 {
     if (strcmp(name, "delta-exact") == 0) {

@@ -6,16 +6,16 @@
 #include "trainer/plan/plan.h"
 #include "trainer/run_state.h"
 
-/* What each rank sends the others at the end. */
+/* The figures that each rank sends to the others at the end. */
 typedef struct account {
     tw_engine_totals_t training, aside[TW_ENGINE_ASIDE_COUNT];
-    /* memory held before the engine was made; the most held beyond that; memory planned */
+    /* bytes held before the engine was made; most bytes held beyond these; planned bytes */
     uint64_t before_bytes, resident_bytes, planned_bytes;
     uint64_t file_bytes, device_bytes, lag_blocks;
     double total_sec, step_sec, lag_max;
 } account_t;
 
-/** Return the memory that the planner gives for this run, with the bits that the lossless delta took. */
+/** Return the memory that the planner computes for this run, with the measured bits of the lossless delta. */
 static uint64_t settle_planned_bytes(const tw_run_t *run, const tw_engine_totals_t *training)
 {
     tw_plan_memory_t memory;

@@ -1,8 +1,8 @@
-/* Makes a model's shape from the model's keys. */
+/* Makes the shape of a model from the configuration's keys under "model". */
 #include "trainer/shape.h"
 
-/** Return the Llama fields. Defaults: as many heads of k and v as of q, which divide the width; gate and up
- *  so wide that a block is as large as GPT-2's. */
+/** Return the fields of a Llama. By default k and v have as many heads as q, heads divide the width, and gate
+ *  and up are so wide that a block has as many parameters as GPT-2's. */
 static tw_model_llama_t llama_of(const tw_train_options_t *o, size_t n_positions)
 {
     size_t inner = ((size_t)o->n_embd * 8 / 3 + 63) / 64 * 64;

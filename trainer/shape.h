@@ -1,4 +1,4 @@
-/** Private to trainer: finds the model of a configuration, and checks that a machine could hold it. */
+/** Private to trainer: the shape of a configuration's model, and whether a machine could hold it. */
 #pragma once
 
 #include "trainer/config/config.h"
@@ -6,11 +6,11 @@
 
 TW_C_BEGIN
 
-/** Get the shape of a configuration's model. vocab_size is the data's, for a configuration without one.
+/** Get the shape of a configuration's model. vocab_size is the data's, used if the configuration has none.
  *  TW_ERR_NOT_FOUND: no such preset; logged. */
 tw_status_t tw_trainer_shape(const tw_train_options_t *options, size_t vocab_size, tw_model_config_t *config);
-/** Check the sizes of parameters, and of a micro-batch's activations, for resolved options. TW_ERR_CONFIG,
- *  logged with the keys: they are more than TW_MEMORY_BYTES_MAX. */
+/** Check the bytes of parameters, and of a micro-batch's activations, for resolved options. TW_ERR_CONFIG,
+ *  logged with the keys: more than TW_MEMORY_BYTES_MAX. */
 tw_status_t tw_trainer_check_sizes(const tw_train_options_t *options, const tw_model_t *model);
 
 TW_C_END

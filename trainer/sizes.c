@@ -1,7 +1,7 @@
-/* Checks sizes that follow from several keys, without overflow whatever the keys say. */
+/* Checks sizes that depend on several keys. No values of the keys make it overflow. */
 #include "trainer/shape.h"
 
-/* Bytes of a parameter: weight and gradient of 2 each, master weight and two moments of 4 each. */
+/* Bytes of a parameter: 2 each for weight and gradient, 4 each for the master weight and two moments. */
 #define PARAM_BYTES 16
 
 static int is_too_much(size_t bytes)
@@ -9,7 +9,7 @@ static int is_too_much(size_t bytes)
     return bytes > TW_MEMORY_BYTES_MAX;
 }
 
-/** Return the bytes of an activation between two layers: floats of (B,T,C). */
+/** Return the bytes of an activation between two layers: fp32 [batch][sequence][width]. */
 static size_t activation_bytes(const tw_train_options_t *o, const tw_model_config_t *config)
 {
     size_t n_tokens = tw_size_mul((size_t)o->micro_batch, (size_t)o->sequence);
@@ -36,7 +36,7 @@ tw_status_t tw_trainer_check_sizes(const tw_train_options_t *o, const tw_model_t
     size_t n_layer = tw_model_n_units(model) - 1, bytes = activation_bytes(o, config);
     TW_TRY(sizes_check_params(model));
     if (!is_too_much(bytes)) {
-        /* This cannot overflow: it is a small multiple of sizes that were checked above. */
+        /* no overflow: a small multiple of sizes that were checked above */
         tw_model_sizes_t sizes = tw_model_sizes_get(model, (size_t)o->micro_batch, (size_t)o->sequence);
         bytes = tw_size_mul(n_layer, tw_size_add(bytes, sizes.saved_bytes));
     }

@@ -1,4 +1,5 @@
-/* The program: a rank of a launcher's job, or a cluster in a box whose ranks are this program again. */
+/* The trainer's program. It is a rank of a launcher's job, or it makes a cluster in a box whose ranks run it
+ * again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,9 +20,9 @@ typedef struct options {
     int n_nodes, ranks_per_node;
     double link_bps;
     const char *config, *metrics, *result;
-    const char *sets[MAX_SETS + 4]; /* the flags --set, and keys that follow from other flags */
+    const char *sets[MAX_SETS + 4]; /* the flags --set, and keys that come from other flags */
     size_t n_sets;
-    char *data, *device; /* thinwire.data=..., thinwire.device=... */
+    char *data, *device; /* texts "thinwire.data=...", "thinwire.device=..." */
     int print_config;
 } options_t;
 
@@ -106,7 +107,8 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
 };
 
-/** Without a configuration, use the lossless delta, unless the command line says how weights are sent. */
+/** Use the lossless delta if there is no configuration file and no --set that chooses how weights are
+ *  sent. */
 static void finish_sets(options_t *options)
 {
     int is_said = options->config != NULL;
@@ -144,16 +146,16 @@ static void parse(int argc, char **argv, options_t *options)
 /* ---- a rank's output ----------------------------------------------------------------------------------- */
 
 typedef struct output {
-    const char *path; /* path of the metrics; NULL: none are wanted */
-    FILE *metrics;    /* NULL: no step has been done yet */
+    const char *path; /* path of the metrics; NULL: no metrics */
+    FILE *metrics;    /* NULL until a step is done */
     int is_first, is_terminal;
     tw_trainer_output_t wanted;
     double begin_sec;
-    uint64_t begin_step; /* the run's first step, less 1 */
-    /* Sums over the last steps, of which older ones count less. A step's waiting is measured from norm to
-     * norm, so only sums over steps compare. */
+    uint64_t begin_step; /* the run's first step - 1 */
+    /* Sums over the last steps, in which older steps count less. A step's waiting time is measured from one
+     * norm to the next, while its duration is not, so only such sums compare. */
     double tokens, step_sec, wait_sec, bytes;
-    double box_link_bps; /* rate of the cluster in a box; 0: this is none */
+    double box_link_bps; /* rate of the links of a cluster in a box; 0: not in a box */
     tw_status_t status;
 } output_t;
 
@@ -191,7 +193,7 @@ static void add_step(output_t *output, const tw_trainer_step_t *step)
     }
 }
 
-/** Print which share of the processors' peak is reached, or, if the peak is not known, the rate. */
+/** Write the share of the processors' peak FLOP/s that is reached, or the FLOP/s if the peak is not known. */
 static void format_flops(const output_t *output, char *text, size_t n)
 {
     const tw_trainer_output_t *wanted = &output->wanted;
@@ -203,7 +205,7 @@ static void format_flops(const output_t *output, char *text, size_t n)
     }
 }
 
-/** Return which share of a node's link is used, each way. */
+/** Return the used share of a node's link in each direction. */
 static double link_share(const tw_trainer_output_t *wanted, double bytes, double sec)
 {
     return wanted->link_bps > 0 && sec > 0 ? 8 * bytes / wanted->n_nodes / sec / wanted->link_bps : 0;
@@ -218,7 +220,7 @@ static void format_link(const output_t *output, char *text, size_t n)
     }
 }
 
-/** Print "5400 s left, ends Tue 03:14". */
+/** Write a text such as "5400 s left, ends Tue 03:14". */
 static void format_end(double left_sec, char *text, size_t n)
 {
     time_t end = time(NULL) + (time_t)left_sec;
@@ -230,7 +232,7 @@ static void format_end(double left_sec, char *text, size_t n)
     snprintf(text, n, "%.0f s left%s", left_sec, when);
 }
 
-/** Print a line of progress, what matters most first: a terminal may have no room for all of it. */
+/** Print a line of progress, the most important figures first, since a terminal may cut the line. */
 static void print_live(const output_t *output, const tw_trainer_step_t *step)
 {
     double elapsed = tw_time_sec() - output->begin_sec;
@@ -271,7 +273,7 @@ static tw_status_t cannot_write(const char *path)
     return tw_fail(TW_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
 }
 
-/** Check that the file can be written, without changing it: that waits until a run has done a step. */
+/** Check that the file can be written. It is not emptied before a run has done a step. */
 static tw_status_t try_metrics(const char *path)
 {
     FILE *file = path ? fopen(path, "ae") : NULL;
@@ -281,7 +283,7 @@ static tw_status_t try_metrics(const char *path)
     return !file || fclose(file) == 0 ? TW_OK : cannot_write(path);
 }
 
-/** End the last line: a process that was killed may have left half of one. */
+/** End the last line. A killed process may have left it incomplete. */
 static void end_line(FILE *file)
 {
     if (fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n') {
@@ -356,7 +358,7 @@ static tw_status_t prepare_output(void *ctx)
     return try_metrics(output->path);
 }
 
-/** Print a sampled text on a line: ends of lines are escaped, other control characters become blanks. */
+/** Print a sampled text in one line: newlines are escaped, other control characters become blanks. */
 static void print_sample(uint64_t step, const char *text)
 {
     printf("# step %" PRIu64 ", sampled: ", step);
@@ -400,7 +402,7 @@ static void need_metrics(output_t *output, int goes_on)
     }
 }
 
-/** Write a sampled text after the step's own line; in a run without steps, after what is in the metrics. */
+/** Write a sampled text after its step's line in the metrics. In a run without steps, append it. */
 static void on_sample(void *ctx, uint64_t step, const char *text)
 {
     output_t *output = ctx;
@@ -514,11 +516,11 @@ static tw_status_t write_result(const options_t *options, const tw_trainer_resul
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-/* Exit code of a run that was asked to end, EX_TEMPFAIL of sysexits.h: it can be started again. */
+/* Exit code of a run that was asked to end and can be started again: EX_TEMPFAIL of sysexits.h. */
 #define EXIT_STOPPED 75
 
 static volatile sig_atomic_t is_asked_to_end;
-static volatile time_t asked_sec; /* written and read by the handler alone, in whatever thread */
+static volatile time_t asked_sec; /* only the handler uses it, on any thread */
 
 static time_t monotonic_sec(void)
 {
@@ -527,7 +529,8 @@ static time_t monotonic_sec(void)
     return now.tv_sec;
 }
 
-/** Handle a signal that asks to end; a later one ends the program at once. */
+/** Handle a signal that asks to end. The first one ends the run after its step. A later one ends the program
+ *  at once. */
 static void ask_to_end(int number)
 {
     if (!is_asked_to_end) {
@@ -539,7 +542,8 @@ static void ask_to_end(int number)
     }
 }
 
-/** Catch signals by which launchers, schedulers and terminals ask to end, but not ignored ones (nohup). */
+/** Catch the signals by which launchers, schedulers and terminals ask to end, unless they are ignored
+ *  (nohup). */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
@@ -581,7 +585,7 @@ static int train_run_rank(const options_t *options)
     catch_requests();
     output.is_first = tw_coll_rank(params.coll) == 0;
     output.box_link_bps = tw_cluster_kind() == TW_CLUSTER_NODES ? options->link_bps : 0;
-    /* Open MPI's ranks always have a terminal, wherever their output goes */
+    /* Open MPI's ranks always have a terminal, even if their output goes to a file */
     output.is_terminal = output.is_first && isatty(STDOUT_FILENO) && !getenv("OMPI_COMM_WORLD_RANK");
     output.path = output.is_first ? options->metrics : NULL;
     status = tw_trainer_run(&params, &result);
@@ -599,7 +603,7 @@ static int train_run_rank(const options_t *options)
     return exit_code_of(status == TW_OK ? output.status : status, &result);
 }
 
-/** Check the run before there are ranks, so that an error is logged once. */
+/** Check the run before ranks are started, so that an error is logged once. */
 static int is_usable(const options_t *options)
 {
     const tw_trainer_params_t params = {
@@ -608,7 +612,7 @@ static int is_usable(const options_t *options)
            tw_trainer_check(&params, options->n_nodes * options->ranks_per_node, options->n_nodes) == TW_OK;
 }
 
-/** Start a cluster whose ranks run this program again. */
+/** Start a cluster in a box. Its ranks run this program. */
 static int train_run_cluster(const options_t *options, char **argv)
 {
     if (!is_usable(options)) {

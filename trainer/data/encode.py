@@ -32,9 +32,8 @@ AT_ONCE = 32  # pieces, or lines
 MOST_TOKENS = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 BLANK = "\u2581"  # how SentencePiece writes a blank
-/** # How messages are written: text before all, before a role, after it, after a content, after that (not
- *  learned), # and characters to strip off a content. As in the models' own templates, without their default
- *  system message. */
+# How messages are written: texts before all of them, before a role, after a role, after a content, and after
+# that (not learned); characters to strip off a content. As the models' templates, less what those add.
 STYLES = {"chatml": ("", "<|im_start|>", "\n", "<|im_end|>", "\n", ""),
           "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", "",
                      " \t\n\v\f\r")}
@@ -43,7 +42,7 @@ Run = typing.Tuple[bool, str]  # a text, and whether it is learned
 
 
 class Wrong(Exception):
-   """An error in a file, with the file's name."""
+    """An error in a file, with the file's name."""
 
 
 def load(path: str, merges: str) -> typing.Any:
@@ -74,7 +73,7 @@ def load(path: str, merges: str) -> typing.Any:
 
 
 def texts_of(tokenizer: typing.Any, path: str) -> dict[int, bytes]:
-   """Returns the bytes that each token stands for. In the names of byte-level tokens, a printable byte is
+    """Returns the bytes that each token stands for. In the names of byte-level tokens, a printable byte is
     that character. Other bytes are characters from 256 on."""
     parts, vocab = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
     is_bytes = '"ByteLevel"' in json.dumps([parts["pre_tokenizer"], parts["normalizer"], parts["decoder"]])
@@ -113,7 +112,7 @@ def write_vocabulary(tokenizer: typing.Any, path: str, out: typing.Any) -> None:
 
 
 def seam(before: typing.Any, after: typing.Any, first: int) -> tuple[int, int] | None:
-   """Finds a place where two pieces have the same tokens, far from the ends where they were cut. Returns the
+    """Finds a place where two pieces have the same tokens, far from the ends where they were cut. Returns the
     index of the token there in each. `after` begins with character `first` of `before`."""
     ids = before.ids, after.ids
     for place in range(OVERLAP // 2, OVERLAP * 3 // 4):
@@ -128,7 +127,7 @@ def seam(before: typing.Any, after: typing.Any, first: int) -> tuple[int, int] |
 
 
 def encoded_pieces(tokenizer: typing.Any, path: str) -> typing.Iterator[tuple[str, typing.Any]]:
-   """Yields overlapping pieces of a text, each with its encoding."""
+    """Yields overlapping pieces of a text, each with its encoding."""
     said = time.monotonic()
     with open(path, encoding="utf-8", newline="") as file:
         reads = itertools.chain([file.read(PIECE)], iter(lambda: file.read(PIECE - OVERLAP), ""))
@@ -142,7 +141,7 @@ def encoded_pieces(tokenizer: typing.Any, path: str) -> typing.Iterator[tuple[st
 
 
 def ids_of_text(tokenizer: typing.Any, path: str) -> typing.Iterator[list[int]]:
-   """Yields the tokens of a text as if it were encoded whole. Only the tokenizer knows where a text may be
+    """Yields the tokens of a text as if it were encoded whole. Only the tokenizer knows where a text may be
     cut. So pieces overlap, and are joined at a place where both have the same tokens."""
     held: typing.Any = None
     held_text, begin = "", 0
@@ -195,7 +194,7 @@ def example_runs(example: typing.Any, style: str, end: str) -> typing.Iterator[R
 
 
 def examples_of(path: str, style: str, end: str) -> typing.Iterator[list[Run]]:
-   """Yields the runs of each line; learned ones and others alternate."""
+    """Yields the runs of each line; learned ones and others alternate."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -209,9 +208,8 @@ def examples_of(path: str, style: str, end: str) -> typing.Iterator[list[Run]]:
 
 
 def ids_of_chats(tokenizer: typing.Any, *source: str) -> typing.Iterator[tuple[list[int], bytes]]:
-/** """Yields tokens and their mask. No token contains both learned and other text, with one exception: if the
- *  tokenizer puts a blank before each text, an example is encoded whole, and a token is learned if any part
- *  is.""" */
+    """Yields tokens and their mask. No token has both learned and other text. The exception: if the tokenizer
+    puts a blank before each text, an example is encoded whole, and a token is learned if any part is."""
     first = tokenizer.encode("a", add_special_tokens=False).tokens[:1]
     is_whole = bool(first) and first[0][0] in BLANK + "\u0120"
     all_runs = examples_of(*source)
@@ -231,7 +229,7 @@ def ids_of_chats(tokenizer: typing.Any, *source: str) -> typing.Iterator[tuple[l
 
 @contextlib.contextmanager
 def whole_file(path: str) -> typing.Iterator[typing.Any]:
-   """A file that gets the name `path` when it is complete."""
+    """A file that gets the name `path` when it is complete."""
     folder, name = os.path.split(path)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=name + ".", delete=False) as file:
         try:

@@ -1,4 +1,4 @@
-/* Reads cases from a file of JSON. */
+/* Reads cases from a JSON file. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 
 #include "trainer/plan/case.h"
 
-/* Where a value stands, for errors. */
+/* The place of a value in the file, for messages. */
 typedef struct place {
     const char *path;
     char where[128]; /* "cases[3]." */
 } place_t;
 
-/* A figure in the unit that it was published in. */
+/* A point with its rate in the unit in which it was published. */
 typedef struct raw_point {
     tw_plan_point_t point;
     double gpu_tokens_per_sec, samples_per_sec;
@@ -25,8 +25,8 @@ static const char *const shardings[] = {"full", "node", "none", NULL};
 #define CASE(member) offsetof(tw_plan_case_t, member)
 #define POINT(member) offsetof(raw_point_t, member)
 #define MOST 1e18
-#define NEEDED NULL /* a default that there is none of */
-#define A_PART NULL /* the doc of an object or a list, which read_case takes */
+#define NEEDED NULL /* no default: the key must be there */
+#define A_PART NULL /* the doc of an object or a list, which read_case reads */
 
 static const tw_config_field_t case_keys[] = {
     {"name", NEEDED, "", "", TW_CONFIG_STRING, CASE(name), 0, 0, NULL},
@@ -71,7 +71,7 @@ static const tw_config_field_t point_keys[] = {
     {"why", "", "", "", TW_CONFIG_STRING, POINT(point.why), 0, 0, NULL},
 };
 
-/* Rates of codecs, in plain bytes, the same for encoding and decoding. */
+/* Rates of codecs in plain bytes a second. Encoding and decoding have the same rate. */
 static const tw_config_field_t codec_keys[] = {
     {"int8", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_INT8]), 1, MOST, NULL},
     {"int4", "", "", "", TW_CONFIG_DOUBLE, CASE(codec_Bps[TW_QUANT_INT4]), 1, MOST, NULL},
@@ -100,7 +100,7 @@ static int is_of_type(tw_config_type_t type, const json_t *value)
                                                                 : json_is_number(value);
 }
 
-/** Store a value. Texts stay the file's own. */
+/** Store a value. Texts are borrowed from the JSON. */
 static tw_status_t take_value(const place_t *place, const tw_config_field_t *key, const json_t *value,
                               void *out)
 {
@@ -119,7 +119,7 @@ static tw_status_t take_value(const place_t *place, const tw_config_field_t *key
     return TW_OK;
 }
 
-/** Find a key's field; NULL, logged: there is none. */
+/** Find a key's field. If there is no such key, logs that and returns NULL. */
 static const tw_config_field_t *find_key(const place_t *place, const tw_config_field_t *keys, size_t n_keys,
                                          const char *name)
 {
@@ -160,7 +160,7 @@ static tw_status_t take_object(const place_t *place, const tw_config_field_t *ke
 
 /* ---- points -------------------------------------------------------------------------------------------- */
 
-/** Convert a published rate, whatever its unit, to tokens a second of all GPUs. */
+/** Convert a published rate of any of the three units to tokens a second of all GPUs. */
 static tw_status_t case_take_rate(const place_t *place, const tw_plan_case_t *given, const raw_point_t *raw,
                                   tw_plan_point_t *point)
 {
@@ -174,7 +174,7 @@ static tw_status_t case_take_rate(const place_t *place, const tw_plan_case_t *gi
     return TW_OK;
 }
 
-/** Read a point; keys that it lacks are the case's. */
+/** Read a point. Keys that it lacks have the case's values. */
 static tw_status_t read_point(const place_t *place, const tw_plan_case_t *given, json_t *json,
                               tw_plan_point_t *point)
 {
@@ -228,7 +228,7 @@ static tw_status_t check_case(const place_t *place, tw_plan_case_t *given)
     return TW_OK;
 }
 
-/** Return the place of an object in a case, for errors. */
+/** Return the place of an object inside a case, for messages. */
 static place_t inside(const place_t *place, const char *name)
 {
     place_t inner = {.path = place->path};

@@ -1,4 +1,4 @@
-/* Prints predicted beside measured steps. */
+/* Prints predicted and measured steps side by side. */
 #include <string.h>
 
 #include "trainer/plan/case.h"

@@ -1,4 +1,4 @@
-/* Simulates a step of a framework of sharded data parallelism: it gathers ahead, computes, reduces. */
+/* Simulates a step of a framework of sharded data parallelism: it gathers ahead, computes, and reduces. */
 #include "trainer/plan/case.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "trainer/plan/machine.h"
 
-/* Gathers under way ahead of what is computed: frameworks limit them to two. */
+/* Number of gathers that are posted ahead of the computing. Frameworks limit them to two. */
 #define AHEAD 2
 #define WEIGHT_BYTES 2.0
 
@@ -20,7 +20,7 @@ typedef struct walk {
 
 /* Seconds and bytes of an operation. */
 typedef struct cost {
-    double link_bytes, in_node_bytes; /* bytes through a node's link, and through a GPU's */
+    double link_bytes, in_node_bytes; /* through a node's link, and through a GPU's link in the node */
     double latency_sec;
 } cost_t;
 
@@ -31,7 +31,7 @@ double tw_plan_point_tokens(const tw_plan_case_t *given, const tw_plan_point_t *
 
 /* ---- what operations cost ------------------------------------------------------------------------------ */
 
-/** Return the cost of a gather or a reduce-scatter of a tensor over all GPUs, each way. */
+/** Return the cost of a gather, or of a reduce-scatter, of a tensor over all GPUs. */
 static cost_t world_cost(const walk_t *w, double bytes)
 {
     const tw_plan_case_t *given = w->given;
@@ -65,7 +65,7 @@ static cost_t all_reduce_cost(const walk_t *w, double bytes)
     return cost;
 }
 
-/** Return the cost of a gather or a reduce-scatter inside each node alone. */
+/** Return the cost of a gather, or of a reduce-scatter, inside each node only. */
 static cost_t node_cost(const walk_t *w, double bytes)
 {
     double local = w->given->gpus_per_node;
@@ -73,7 +73,7 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Return the cost of reducing to the shards of a node, and of the all-reduce along rails that follows. */
+/** Return the cost of reducing to the shards of a node, and of the all-reduce along the rails after it. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;
@@ -107,8 +107,8 @@ static cost_t reduce_cost(const walk_t *w, double bytes)
     }
 }
 
-/** Post an operation. Chunks follow each other through node and link, so the slower one counts; with shards
- *  inside a node, one comes after the other. */
+/** Post an operation. Its chunks overlap in node and link, so the slower of the two counts. With shards
+ *  inside a node, the two are separate operations, and their times add up. */
 static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 {
     double link = cost.link_bytes / w->point->link_Bps, inside = cost.in_node_bytes / w->given->in_node_Bps;
@@ -121,7 +121,7 @@ static void case_post(walk_t *w, tw_plan_op_t *op, cost_t cost)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/** Post the gather of a visit's weights: layers are visited forwards, then backwards. */
+/** Post the gather of a visit's weights. Layers are visited forwards, then backwards. */
 static void case_ask(walk_t *w, int visit)
 {
     double layer = WEIGHT_BYTES * w->given->n_params / w->given->n_layers;
@@ -180,8 +180,8 @@ tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_poin
 
 /* ---- what is fitted ------------------------------------------------------------------------------------ */
 
-/** Return a token's computing time by FLOP/s: 6 FLOP for each parameter that it meets, and 2 more with
- *  recomputation, which neither MFU nor useful FLOP/s count. */
+/** Return the computing time of a token from FLOP/s: 6 FLOP for each parameter that it uses. Recomputation
+ *  needs 2 more, but MFU and useful FLOP/s do not count them, so they are not counted here, either. */
 static double token_sec_of_flops(const tw_plan_case_t *given)
 {
     double flops = given->flops > 0.0 ? given->flops : given->mfu * given->peak_flops;
@@ -212,7 +212,7 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec)
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */
 
-/** Return the bits of an encoded weight, without scales. */
+/** Return the bits of an encoded weight, without its block's scale. */
 static double code_bits(tw_quant_kind_t kind)
 {
     const tw_quant_codec_t codec = {.kind = kind};
@@ -227,8 +227,8 @@ void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan
     for (int c = TW_QUANT_PLAIN + 1; c < TW_QUANT_KINDS; c++) {
         int is_change = tw_quant_row_get((tw_quant_kind_t)c)->form == TW_QUANT_CHANGE;
         if (given->codec_memory_Bps > 0.0) {
-            /* All is read or written once: the weight, its code, and, for changes, the old weight and a
-             * state. */
+            /* Each of these is read or written once: the weight, its code, and, for changes, the old weight
+             * and the codec's state. */
             double bits = is_change ? delta_bits : code_bits((tw_quant_kind_t)c);
             double bytes = WEIGHT_BYTES + bits / 8.0 + (is_change ? WEIGHT_BYTES + 2.0 : 0.0);
             codecs[c].encode_sec = codecs[c].decode_sec = bytes / given->codec_memory_Bps;

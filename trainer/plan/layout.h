@@ -1,4 +1,5 @@
-/** Private to trainer/plan: the layout that memory, bytes and time share. */
+/** Private to trainer/plan: the layout of tensors over ranks, which the planning of memory, bytes and time
+ *  use. */
 #pragma once
 
 #include "trainer/plan/plan.h"

@@ -26,7 +26,7 @@ static void remove_op(tw_plan_machine_t *machine, const tw_plan_op_t *op)
     machine->n_under_way = kept;
 }
 
-/** Return the operation that the progress thread comes to first; NULL if none is under way. */
+/** Return the operation that the progress thread works on next, or NULL if there is none. */
 static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
 {
     tw_plan_op_t *first = NULL;
@@ -37,7 +37,7 @@ static tw_plan_op_t *next_op(const tw_plan_machine_t *machine)
     return first;
 }
 
-/** Let the link carry an operation after earlier ones; return the time at which it has been carried. */
+/** Put an operation on the link, behind earlier ones. Returns the time when the link has carried it. */
 static double carry(tw_plan_machine_t *machine, const tw_plan_op_t *op)
 {
     if (op->link_sec <= 0.0) {
@@ -59,13 +59,13 @@ static void end_stage(tw_plan_machine_t *machine, tw_plan_op_t *op)
     }
 }
 
-/** Return the share of a core that each of n busy threads gets, one at most. */
+/** Return the share of a core, at most 1, that each of n busy threads gets. */
 static double speed(const tw_plan_machine_t *machine, int n_threads)
 {
     return fmin(1.0, machine->cores / n_threads);
 }
 
-/** Let the compute thread run alone, until a time at most; return what is left to compute. */
+/** Let the compute thread run alone, at most until the time `until`. Returns the seconds left to compute. */
 static double compute_alone(tw_plan_machine_t *machine, double sec, double until)
 {
     double takes = sec / speed(machine, 1), has = until - machine->now;
@@ -77,8 +77,8 @@ static double compute_alone(tw_plan_machine_t *machine, double sec, double until
     return sec - has * speed(machine, 1);
 }
 
-/** Let the compute thread run beside the progress thread, which does a stage of an operation, until
- *  either is done. */
+/** Let the compute thread and the progress thread run, which works on a stage of `op`, until either ends.
+ *  Returns the seconds left to compute. */
 static double compute_beside(tw_plan_machine_t *machine, double sec, tw_plan_op_t *op)
 {
     double both = fmin(sec, op->left);

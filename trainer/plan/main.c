@@ -8,7 +8,7 @@
 #include "flags/flags.h"
 #include "trainer/plan/program.h"
 
-/** Parse a rate; 0, no link, means no bottleneck. */
+/** Parse a link's rate. The value 0, for "none", becomes infinite: the link is no bottleneck. */
 static void plan_take_rate(struct argp_state *state, const tw_flag_t *flag, void *ctx, const char *text)
 {
     double *bps = (double *)((char *)ctx + flag->field.offset);
@@ -28,7 +28,7 @@ static void take_set(struct argp_state *state, const tw_flag_t *flag, void *ctx,
 
 #define AT(member) offsetof(plan_t, member)
 
-/* By default, rates inside a node are those of a processor's memory. */
+/* By default, the rate inside a node is that of a processor's memory. */
 static const tw_flag_t flag_list[] = {
     {.field = {"config", NULL, "FILE", "DeepSpeed configuration of the run", TW_CONFIG_STRING, AT(config), 0,
                0, NULL},
@@ -82,7 +82,7 @@ static const tw_flag_t flag_list[] = {
                0, NULL}},
 };
 
-/** --params as a key of the configuration, after all of --set. */
+/** Check the flags. Turn --params into a key of the configuration, which comes after all --set. */
 static void plan_check(struct argp_state *state, void *ctx)
 {
     plan_t *plan = ctx;
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
                "Times are of a simulated step; the codecs' are of this machine. Best after --calibrate.",
         .check = plan_check};
     plan_t plan = {.cluster.besides_bytes = TW_PLAN_PROCESS_BYTES};
-    static char name[] = "plan"; /* the file is called main, in a folder of that name */
+    static char name[] = "plan"; /* the file is called main, in a folder called plan */
     argv[0] = name;
     tw_flags_read(&flags, argc, argv, &plan);
     tw_status_t status = plan.cluster_file ? plan_cases(&plan) : plan_all(&plan);

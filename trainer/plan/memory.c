@@ -1,5 +1,5 @@
-/* Plans the memory of a rank: what an engine takes that is made for it (trainer/engine: planned.c), and what
- * comes and goes besides, as measured. */
+/* Plans the memory of a rank: what an engine holds, from an engine that is made only to be measured
+ * (planned.c in trainer/engine), and what operations and codecs hold at times, from measurements. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ double tw_plan_memory_sum(const tw_plan_memory_t *m)
            m->besides;
 }
 
-/* What memory is computed from: elements of a rank's model, bytes of its engine. */
+/* Inputs of the computation: numbers of elements of the model, bytes of the engine. */
 typedef struct given {
     const tw_train_options_t *options;
     const tw_engine_memory_t *engine;
@@ -43,11 +43,11 @@ static double weight_bytes(const tw_train_options_t *o)
 /* ---- what comes and goes ------------------------------------------------------------------------------- */
 
 /* Most scratch memory that is planned for operations that wait for the link: half of a communicator's default
- * TW_COLL_SCRATCH. Together operations get no more than that half, but the oldest one may take the other
- * half, too, if it is large enough. */
+ * TW_COLL_SCRATCH. All operations together get at most that half; the oldest one may also use the other
+ * half. */
 #define MOST_CHUNKS_BYTES 16777216.0
 
-/** Return the bytes of an encoded weight, which is held beside the decoded one. */
+/** Return the bytes of an encoded weight. It is held in addition to the decoded one. */
 static double coded_bytes(const tw_train_options_t *o)
 {
     const tw_quant_codec_t *codec = &o->codecs.weights;
@@ -55,9 +55,9 @@ static double coded_bytes(const tw_train_options_t *o)
     return (is_lossless ? TW_PLAN_LOSSLESS_WEIGHT_BITS : tw_quant_row_get(codec->kind)->bits) / 8.0;
 }
 
-/** Return the bytes of chunks on their way: multiples of a layer's gradients, as measured in bf16 on layers
- *  of 0.4 to 4.8 MB, and a layer of encoded weights. In stage 1 all units' reductions may wait for the link.
- *  With replicas the node's communicator has chunks of its own. */
+/** Return the bytes of chunks that wait for the link: some layers' gradients (numbers measured in bf16 with
+ *  layers of 0.4 to 4.8 MB) and a layer of encoded weights. In stage 1 the reductions of all units may wait.
+ *  With replicas, the node's communicator has chunks, too. */
 static double chunks_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -68,23 +68,22 @@ static double chunks_bytes(const given_t *given)
     return fmin(bytes * given->block, MOST_CHUNKS_BYTES) + fmin(in_node, MOST_CHUNKS_BYTES);
 }
 
-/** Return the bytes of buffers for what is sent. The first sync sends whole weights, and nothing else
- *  goes. */
+/** Return the bytes of send buffers. The first sync sends whole weights, while no other operation runs. */
 static double moving_bytes(const given_t *given)
 {
     double first = (double)given->engine->first_sync - chunks_bytes(given);
     return (double)given->engine->host[TW_ENGINE_MOVING] + fmax((double)given->engine->sync, first);
 }
 
-/** Return the bytes of a codec of messages, 0 for others. The lossless codec's context alone has 1.5 MB; ecdq
- *  took 2.7 MB more, the median of eight runs. */
+/** Return the bytes of a codec of messages, or 0 for other codecs. The lossless codec's context alone has 1.5
+ *  MB. ecdq took 2.7 MB more, the median of eight runs. */
 static double messages_bytes(const tw_quant_codec_t *codec)
 {
     double bytes = tw_quant_row_get(codec->kind)->unbiased ? 46e5 : 19e5;
     return tw_quant_form(codec) == TW_QUANT_MESSAGE ? bytes : 0.0;
 }
 
-/** Return the bytes of contexts, tables and code of the codecs in use, as measured. */
+/** Return the measured bytes of contexts, tables and code of the codecs in use. */
 static double codecs_bytes(const tw_train_options_t *o)
 {
     const tw_train_codecs_t *codecs = &o->codecs;
@@ -96,8 +95,8 @@ static double codecs_bytes(const tw_train_options_t *o)
 
 /* ---- what is in use of files --------------------------------------------------------------------------- */
 
-/** Return the bytes of masters and moments in memory: of those in files, only the unit that is updated and
- *  the next one; with Muon, also units whose momenta are under way. */
+/** Return the bytes of masters and moments in memory. If they are in files, only the updated unit and the
+ *  next one count. With Muon, the units whose momenta are being exchanged count, too. */
 static double optimizer_bytes(const given_t *given)
 {
     double n_behind = given->options->optimizer == TW_TRAIN_MUON ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -106,9 +105,9 @@ static double optimizer_bytes(const given_t *given)
            (double)given->engine->files[TW_ENGINE_OPTIMIZER] * fmin(in_use, 1.0);
 }
 
-/** Return the bytes of shards and replicas in memory: of those in files, which only stage 3 has, the units
- *  that are being gathered, while no optimizer's state is in use. Replicas that follow by deltas are in use
- *  in the update, too. */
+/** Return the bytes of shards and replicas in memory. If they are in files (stage 3 only), only the units
+ *  that are being gathered count, and only as far as they exceed the optimizer's state, which is not in use
+ *  then. Replicas that deltas update are in use during the update, too. */
 static double weights_bytes(const given_t *given)
 {
     const tw_train_options_t *o = given->options;
@@ -119,7 +118,8 @@ static double weights_bytes(const given_t *given)
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 
-/** Return the bytes of layers' inputs in memory: of those in files, the one that is copied. */
+/** Return the bytes of layers' inputs in memory. If they are in files, only the layer that is being copied
+ *  counts. */
 static double inputs_bytes(const given_t *given)
 {
     return (double)given->engine->host[TW_ENGINE_INPUTS] +
@@ -128,7 +128,7 @@ static double inputs_bytes(const given_t *given)
 
 /* ---- a rank's memory ----------------------------------------------------------------------------------- */
 
-/** Return the bytes that are offloaded to host memory, or mapped from files: with a GPU, all. */
+/** Return the bytes that are offloaded to host memory or files. With a GPU, that is all host memory. */
 static double off_device(const given_t *given, const tw_plan_memory_t *memory)
 {
     const tw_train_options_t *o = given->options;
@@ -182,7 +182,8 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
     return TW_OK;
 }
 
-/** Rank 0 needs the most of any; but with Muon a later rank may own a layer's largest matrix, whole. */
+/** Returns the most that any rank needs. That is rank 0, except with Muon, where a later rank may own the
+ *  largest matrix of a layer. */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {

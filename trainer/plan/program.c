@@ -13,7 +13,7 @@
 #include "trainer/shape.h"
 
 enum { BYTE_WORDS = 256 };
-/* Assumed rate of a processor's core, fp32 operations a second. */
+/* Assumed speed of a processor's core, in fp32 operations a second. */
 #define CORE_FLOPS 50e9
 
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config)
@@ -33,7 +33,7 @@ tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_t
     return status;
 }
 
-/** Find the vocabulary of the data that the configuration names; without data it is text in bytes. */
+/** Find the vocabulary size of the data in the configuration. Without data, a token is a byte. */
 static tw_status_t find_vocab_size(const tw_train_options_t *o, size_t *vocab_size)
 {
     const tw_data_config_t config = {.path = o->data,
@@ -117,10 +117,11 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
     return status;
 }
 
-/* Time that an operation waits besides, as measured in some hundred steps on two cores with 8 threads. */
+/* Extra delay of an operation, measured in some hundred steps on two cores with 8 threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
-/** The nodes of a cluster in a box share this machine's cores, and their idle links let bursts pass. */
+/** Assume a cluster in a box: its nodes share this machine's cores, and its links pass a burst after they
+ *  were idle. */
 static void assume_box(tw_plan_cluster_t *cluster)
 {
     cluster->cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;
@@ -161,12 +162,12 @@ static void print_head(const plan_t *plan, const tw_train_options_t *o, const tw
     }
     printf("# the lossless delta at %.3g bits a parameter\n", cluster->delta_bits);
     double n_params = plan->n_params > 0.0 ? plan->n_params : (double)tw_model_n_params(model);
-    if (o->bf16) { /* the states are those of mixed precision */
+    if (o->bf16) { /* states are those of mixed precision */
         tw_plan_print_states(n_params, cluster->n_nodes * cluster->ranks_per_node, stdout);
     }
 }
 
-/** Return 1 if a set can run: fp32 weights follow no deltas, and fp8 is not for GPUs. */
+/** Return 1 if a set can run. fp32 weights have no delta, and fp8 does not run on GPUs. */
 static int is_possible(const tw_train_options_t *o, const tw_trainer_set_t *set)
 {
     static const char delta[] = "thinwire.weights=delta";

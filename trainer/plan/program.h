@@ -1,4 +1,4 @@
-/** The state of the planner's program, and what it does. Private to it. */
+/** The state and functions of the planner's program. Private to it. */
 #pragma once
 
 #include "trainer/plan/case.h"
@@ -19,22 +19,22 @@ typedef struct plan {
     size_t device_bytes;
     double n_params;
     tw_plan_cluster_t cluster;
-    double compute_sec; /* computing of a step; 0: from device_flops */
+    double compute_sec; /* seconds that a step computes; 0: from device_flops */
     tw_plan_row_t rows[PLAN_MAX_ROWS];
     size_t n_rows;
 } plan_t;
 
-/** Make the configuration with a set's keys on top. TW_ERR_CONFIG and the like (logged). */
+/** Make the configuration, with a set's keys added last. TW_ERR_CONFIG and the like (logged). */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config);
-/** Make the model that a configuration names. */
+/** Make the model of a configuration. */
 tw_status_t plan_model(const tw_train_options_t *options, tw_model_t **model);
-/** Measure codecs and copies of what a rank sends of a layer, and set them in plan->cluster. */
+/** Measure codecs and copies on messages of a layer, and set their speeds in plan->cluster. */
 tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model);
-/** Append what a set needs and takes to plan->rows. */
+/** Append the memory, bytes and time that a set needs to plan->rows. */
 tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model);
-/** Plan all sets, and print what they are planned for. */
+/** Plan all sets, and print the model and cluster that they are planned for. */
 tw_status_t plan_all(plan_t *plan);
-/** Do what --cluster asks for. */
+/** Do what --cluster asks for: predict cases. */
 tw_status_t plan_cases(plan_t *plan);
 
 TW_C_END

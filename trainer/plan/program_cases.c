@@ -1,4 +1,5 @@
-/* --cluster: cases of any framework, predicted beside what was measured, and what they would be here. */
+/* --cluster: predicts jobs of any framework, compares them with measured steps, and plans them with
+ * Thinwire. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,10 @@
 #include "trainer/plan/advice.h"
 #include "trainer/plan/program.h"
 
-/* Sets that the short table shows. */
+/* The sets in the short table. */
 static const char *const short_sets[] = {"zero3",    "zero3-lossless", "zeropp",
                                          "lossless", "delta-g4",       "delta4"};
-/* Stands in for a rate that is not given: no bottleneck. */
+/* Replaces a rate that is not given, so that it is no bottleneck. */
 #define MOST_BPS 1e18
 enum { N_SHORT = sizeof(short_sets) / sizeof(short_sets[0]) };
 
@@ -25,13 +26,13 @@ static tw_status_t find_file(const char *model)
     return access(path, R_OK) == 0 ? TW_OK : tw_fail(TW_ERR_IO, "--model: cannot read %s", path);
 }
 
-/* Values of the flags, for keys that a case lacks. */
+/* The flags' values, for keys that a case lacks. */
 typedef struct usual {
     tw_plan_case_t given;
     char model[4160]; /* key of --model or --params; "": neither is given */
 } usual_t;
 
-/** Read the model's parameters and layers, and the sizes of a step. */
+/** Read the model's numbers of parameters and layers, and the sizes of a step, from the configuration. */
 static tw_status_t read_options(const plan_t *plan, usual_t *usual)
 {
     plan_t alone = *plan;
@@ -71,7 +72,7 @@ static tw_status_t read_usual(const plan_t *plan, usual_t *usual)
 
 /* ---- here ---------------------------------------------------------------------------------------------- */
 
-/* A case as a run of this trainer; its texts are keys of the configuration. */
+/* A case as a run of this trainer. `keys` has texts for plan.sets. */
 typedef struct here {
     plan_t plan;
     char keys[6][96];
@@ -83,8 +84,8 @@ static void add_key(here_t *here, int i, const char *name, double value)
     here->plan.sets[here->plan.n_sets++] = here->keys[i];
 }
 
-/** Set up a case as a run here: GPUs compute, and a core of each rank communicates. Gathers go two layers
- *  ahead, as in frameworks. */
+/** Set up a case as a run of this trainer. GPUs compute, and each rank has a core that communicates. Gathers
+ *  go two layers ahead, as in frameworks. */
 static void begin_here(here_t *here, const plan_t *plan, const tw_plan_case_t *given,
                        const tw_plan_point_t *point, double token_sec, const char *model_key)
 {
@@ -133,7 +134,8 @@ static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
     return is_any;
 }
 
-/** Plan rows of all sets but fp8, which is not for GPUs. Codecs that nobody gave are measured, once. */
+/** Plan rows of all sets except fp8, which does not run on GPUs. Codecs without a given speed are measured
+ *  once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;
@@ -185,7 +187,7 @@ static void print_case_head(const tw_plan_case_t *given, const tw_plan_point_t *
            "codecs, s", "in PyTorch, with TW_FSDP=1");
 }
 
-/** Print a case's rows. GB a node: through its link, each way; GB a GPU: of memory. */
+/** Print a case's rows. "GB a node" is sent through its link in each direction; "GB a GPU" is memory. */
 static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
 {
     for (size_t i = 0; i < plan->n_rows; i++) {
@@ -198,7 +200,7 @@ static void print_rows(const plan_t *plan, const tw_plan_case_time_t *today)
     }
 }
 
-/** Return the largest point that was measured, or the one asked for. */
+/** Return the point that the case asks for, or, if its points have their own sizes, the largest of them. */
 static tw_plan_point_t largest_point(const tw_plan_case_t *given)
 {
     tw_plan_point_t point = {.n_nodes = given->n_nodes,
@@ -211,7 +213,7 @@ static tw_plan_point_t largest_point(const tw_plan_case_t *given)
     return point;
 }
 
-/** Predict a step at a point, as it is today and with ours. */
+/** Predict a step at a point, as the job is today and with Thinwire. */
 static tw_status_t predict_case(plan_t *plan, const tw_plan_case_t *given, const tw_plan_point_t *point,
                                 const char *model_key, tw_plan_case_time_t *today, here_t *here)
 {

@@ -1,9 +1,9 @@
-/* Prints tables, and a sentence of advice. */
+/* Prints the planner's tables, and a sentence of advice. */
 #include "trainer/plan/report.h"
 
 #include <string.h>
 
-/* Smaller gains are lost in the noise. */
+/* Smaller gains are within the noise. */
 #define LEAST_GAIN 1.03
 
 void tw_plan_print_states(double n_params, int world, FILE *out)

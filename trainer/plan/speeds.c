@@ -8,15 +8,15 @@
 #include "quant/quant.h"
 #include "trainer/plan/plan.h"
 
-/* How often each codec or copy is measured; the fastest counts, as the others were disturbed. */
+/* Measurements of each codec or copy. Only the fastest counts, since the others were disturbed. */
 #define GOES 7
-/* Bytes of other memory that are written before each measurement, as a step goes through more memory than
- * caches hold. Buffers of copies lie in small pages, as messages do. */
+/* Bytes of other memory that are written before each measurement, so that caches are cold. A step, too, uses
+ * more memory than caches hold. Copies' buffers are in small pages, as messages are. */
 #define OTHER_BYTES ((size_t)32 << 20)
 #define COPY_BYTES ((size_t)3 << 20)
 #define MOST_ELEMS ((size_t)1 << 20)
 
-/* Memory of a message: weights, their changes, and what is sent, piece by piece. */
+/* Memory of a message: weights, their changes, and the encoded bytes, piece by piece. */
 typedef struct trial {
     size_t n_elems, n_pieces;
     size_t *pieces; /* elements of each piece */
@@ -24,9 +24,9 @@ typedef struct trial {
     tw_quant_delta_segment_t *delta_segments;
     float *masters;
     uint16_t *old, *fresh, *copy;
-    uint8_t *states; /* states of both ends */
+    uint8_t *states; /* the delta codec's states of sender and receiver */
     uint8_t *message;
-    size_t message_bytes; /* bytes of room for a message */
+    size_t message_bytes; /* allocated bytes of `message` */
     uint8_t *other;
 } trial_t;
 
@@ -44,7 +44,7 @@ static void trial_cleanup(trial_t *trial)
     free(trial->other);
 }
 
-/** Push a trial's memory out of the caches. */
+/** Write other memory, so that the caches no longer have the trial's. */
 static void forget(volatile uint8_t *other)
 {
     for (size_t at = 0; at < OTHER_BYTES; at += TW_CACHE_LINE_BYTES) {
@@ -52,7 +52,7 @@ static void forget(volatile uint8_t *other)
     }
 }
 
-/** Fill in weights of about 0.02, which change by about a unit in the last place. */
+/** Fill in weights of about 0.02, and changes of about a unit in the last place. */
 static void speeds_fill(trial_t *trial)
 {
     uint32_t random = 1;
@@ -68,7 +68,8 @@ static void speeds_fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-/** Set the pieces, smaller ones if they have more than MOST_ELEMS elements; return their elements. */
+/** Set the pieces, in proportion smaller if they have more than MOST_ELEMS elements. Returns their
+ *  elements. */
 static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
     size_t all = 0, n_elems = 0;
@@ -95,7 +96,7 @@ static tw_status_t trial_alloc(trial_t *trial, const size_t *piece_elems, size_t
     }
     size_t n_elems = set_pieces(trial, piece_elems);
     trial->n_elems = n_elems;
-    /* the longest message of any codec */
+    /* room for the longest message of any codec */
     trial->message_bytes = tw_quant_lossless_bound_bytes(TW_TYPE_BF16, n_elems);
     trial->masters = malloc(n_elems * sizeof(*trial->masters));
     trial->old = malloc(n_elems * sizeof(*trial->old));
@@ -127,7 +128,7 @@ static void speeds_note(double *best, double begin, size_t n_elems)
     *best = *best == 0.0 || sec < *best ? sec : *best;
 }
 
-/** Return the segments of a message's pieces, to be encoded, or, with `back`, decoded. */
+/** Return the segments of a message's pieces, for encoding, or, if `back` is 1, for decoding. */
 static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_quant_codec_t *codec, int back)
 {
     uint8_t *message = trial->message;
@@ -144,7 +145,7 @@ static const tw_quant_segment_t *quant_segments(const trial_t *trial, const tw_q
     return trial->segments;
 }
 
-/** Measure a block codec as a sync of changes uses it: with the rotation if it has few bits. */
+/** Measure a block codec as the delta's sync uses it. Codecs with few bits rotate. */
 static tw_status_t measure_quant(const trial_t *trial, const tw_quant_row_t *row, tw_plan_speed_t *speed)
 {
     tw_quant_params_t params = {.mem = TW_MEM_HOST};
@@ -182,7 +183,7 @@ static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int 
     return trial->delta_segments;
 }
 
-/** Measure the lossless delta, with the rounding of the masters before it and the owner's copy after it. */
+/** Measure the lossless delta, with the rounding of masters before it and the copy for the owner after it. */
 static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
     tw_quant_delta_t *delta = NULL;
@@ -209,7 +210,7 @@ static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
     return status;
 }
 
-/** Measure a codec of messages as gradients use it: encoded, and decoded by the owner. */
+/** Measure a codec of messages as gradients use it: one rank encodes, the owner decodes. */
 static tw_status_t measure_messages(const trial_t *trial, const char *name, tw_plan_speed_t *speed)
 {
     const tw_quant_message_segment_t segment = {
@@ -252,7 +253,8 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     return status;
 }
 
-/** Read another process's memory, as the transport does between ranks of a node for more than a few KiB. */
+/** Read a process's memory, as the transport does between ranks of a node if messages have more than some
+ *  KiB. */
 static tw_status_t read_memory(char *to, char *from, size_t n_bytes)
 {
     struct iovec local = {to, n_bytes}, remote = {from, n_bytes};

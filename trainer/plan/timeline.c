@@ -1,7 +1,7 @@
-/* Simulates steps of a rank, in the engine's order (trainer/engine: walk.c, reduce.c, sync.c, update.c). The
- * first steps do not count, as each step leaves work to the next. Then the mean of many steps counts: whether
- * a layer's weights come just before they are needed or just after changes all that follows, and real steps
- * differ. */
+/* Simulates steps of a rank, in the engine's order (walk.c, reduce.c, sync.c and update.c in trainer/engine).
+ * The first steps do not count, since each step leaves work to the next one. The result is the mean of many
+ * steps of varied lengths, as real ones are: all later times change if a layer's weights arrive just after
+ * they are needed instead of just before. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,14 +11,14 @@
 
 #define FIRST_STEPS 4
 #define STEPS 64 /* even */
-/* Share by which units take more or less time, in turns. */
+/* Units take more or less time than their mean by up to this share. */
 #define VARIATION 0.2
 
-/* The update's share of norm and update together, as measured. */
+/* The measured share of the update in norm and update together. */
 #define UPDATE_SHARE 0.4
 
-/* Seconds of a core that codecs take for a parameter of a unit: gather and reduce on the progress thread,
- * sync on the compute thread. */
+/* Seconds of a core that codecs take per parameter of a unit. Gather and reduce run on the progress thread,
+ * sync runs on the compute thread. */
 typedef struct codecs_work {
     double gather_encode, gather_decode, reduce_encode, reduce_decode;
     double sync_encode, sync_decode;
@@ -33,18 +33,20 @@ typedef struct timeline {
     int has_replicas;
     size_t n_layer, n_units, n_slots, n_visits; /* visits of one micro-batch */
     double *compute;                            /* [n_visits] seconds of a core */
-    double *n_elems;                            /* [n_units] elements */
-    tw_plan_op_t *gathers; /* [n_visits] gathers; stages 1 and 2: [n_units], after the update */
+    double *n_elems;                            /* [n_units] */
+    tw_plan_op_t *gathers;                   /* [n_visits]; in stages 1 and 2 [n_units], after the update */
     tw_plan_op_t *reduces, *lengths, *syncs; /* [n_units] */
-    tw_plan_op_t *momenta, *answers;         /* [n_units] Muon's exchanges, to owners and back */
-    double *muon_products;   /* [n_units] multiplications of a rank; 0: Muon has no matrix in the unit */
-    double muon_product_sec; /* seconds of a core for a multiplication */
+    tw_plan_op_t *momenta, *answers;         /* [n_units] Muon's exchanges, to the owners and back */
+    double *muon_products;   /* [n_units] multiplications on a rank; 0: the unit has no matrix of Muon's */
+    double muon_product_sec; /* seconds of a core for one multiplication */
     tw_plan_op_t report;
-    size_t asked;                     /* visits of the micro-batch whose gathers are posted */
-    size_t blocks_asked, blocks_left; /* blocks among these visits; and among visits before the current one */
-    size_t synced, sync_posted, sync_due; /* units whose changes are in the replica, sent, to be sent */
+    size_t asked; /* visits of the micro-batch whose gathers are posted */
+    /* blocks among the asked visits, and among visits before the current one */
+    size_t blocks_asked, blocks_left;
+    /* units whose changes are in the replica, are sent, are ready to send */
+    size_t synced, sync_posted, sync_due;
     uint32_t random;
-    /* variation of this step; the next one's is the opposite, so that the mean does not change */
+    /* variation of this step; the next step has the opposite, so that the mean is right */
     double variation;
 } timeline_t;
 
@@ -74,7 +76,7 @@ static void timeline_post(timeline_t *tl, tw_plan_op_t *op, const tw_plan_flow_t
     tw_plan_machine_post(&tl->machine, op);
 }
 
-/** Post a gather from all ranks, or from the replicas of the node. */
+/** Post a gather, from all ranks or from the replicas of the node. */
 static void post_gather(timeline_t *tl, tw_plan_op_t *op, size_t unit, int is_first)
 {
     const tw_plan_unit_t *plan = &tl->traffic->units[unit];
@@ -104,7 +106,7 @@ static void post_reduce(timeline_t *tl, size_t unit)
 
 /* ---- changes of replicas ------------------------------------------------------------------------------- */
 
-/** Send the changes whose lengths are known, in order, and apply those that have arrived to the replicas. */
+/** Send changes whose lengths have arrived, in order, and apply changes that have arrived to the replicas. */
 static void advance_syncs(timeline_t *tl)
 {
     while (tl->sync_posted < tl->sync_due && tw_plan_op_is_done(&tl->lengths[tl->sync_posted])) {
@@ -140,7 +142,7 @@ static void need_sync(timeline_t *tl, size_t unit)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/** Return 1 if the next gather can be posted: there is a slot for it, and what it gathers from is ready. */
+/** Return 1 if the next gather can be posted: a slot is free, and the weights to gather are there. */
 static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
 {
     size_t unit = tw_engine_visited(tl->n_layer, tl->asked);
@@ -150,7 +152,7 @@ static int may_ask(const timeline_t *tl, size_t visit, int is_first_micro)
     if (unit == TW_MODEL_ROOT ? visit == 0 : tl->blocks_asked - tl->blocks_left >= tl->n_slots) {
         return 0;
     }
-    /* the first visit, still to come, fills the replica */
+    /* the forward visit of this unit fills its replica, and has not come yet */
     int fills_later = is_first_micro && is_backward(tl, tl->asked) && unit > visit;
     return tl->options->codecs.has_delta ? unit < tl->synced : !tl->has_replicas || !fills_later;
 }
@@ -207,7 +209,7 @@ static void timeline_micro_batch(timeline_t *tl, int is_first, int is_last)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-/** Return the seconds of norm and update together for an element. */
+/** Return the seconds of norm and update together, per element. */
 static double finish_elem_sec(const timeline_t *tl)
 {
     double n_elems = 0.0;
@@ -217,7 +219,7 @@ static double finish_elem_sec(const timeline_t *tl)
     return tl->cluster->update_sec / n_elems;
 }
 
-/** Wait for a unit's gradients, and compute their part of the norm. */
+/** Wait for a unit's reduced gradients, and compute their part of the norm. */
 static void take_norm(timeline_t *tl, size_t unit)
 {
     tw_plan_machine_wait(&tl->machine, &tl->reduces[unit]);
@@ -231,8 +233,8 @@ static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
     return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
 }
 
-/** Count the multiplications of a unit's matrices: five times x x', its square, and their product with x. A
- *  rank has its share of them, or one matrix. */
+/** Count the multiplications for a unit's matrices: five times x x', its square, and that times x. A rank has
+ *  an even share of them, or the largest matrix if that is more. */
 static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
     size_t n;
@@ -254,7 +256,8 @@ static int has_momenta(const timeline_t *tl, size_t unit)
     return tl->muon_products[unit] > 0.0;
 }
 
-/** Post momenta one way. As many bytes go to the owners as come back; in stage 0 owners have the momenta. */
+/** Post momenta in one direction. To the owners go as many bytes as come back. In stage 0 they only come
+ *  back. */
 static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
 {
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;
@@ -284,8 +287,8 @@ static void end_unit(timeline_t *tl, size_t unit)
     }
 }
 
-/** Update all units. Stage 0 updates whole units, though it computes the norm of a part, too. With Muon a
- *  unit ends once two more units have begun. */
+/** Update all units. In stage 0 a rank updates whole units, though it computes the norm of a part only. With
+ *  Muon a unit ends when two more units have begun. */
 static void timeline_update(timeline_t *tl)
 {
     double world = tl->cluster->n_nodes * tl->cluster->ranks_per_node;
@@ -323,8 +326,8 @@ static void one_step(timeline_t *tl)
     timeline_update(tl);
 }
 
-/** Return the seconds of codecs in a step. A micro-batch has two gathers; replicas serve all but the
- *  first. */
+/** Return the seconds of codecs in a step. A micro-batch has two gathers of each unit. Replicas serve all
+ *  gathers except the step's first. */
 static double codec_sec(const timeline_t *tl)
 {
     const codecs_work_t *work = &tl->codecs;
@@ -359,8 +362,8 @@ static void timeline_run(timeline_t *tl, tw_plan_time_t *out)
 
 /* ---- setting up ---------------------------------------------------------------------------------------- */
 
-/** Divide the computing time over visits. Blocks take two thirds of their time backwards; all of the root's
- *  time is that of the head's products. */
+/** Divide the computing time over visits. A block takes two thirds of its time in the backward pass. The
+ *  root's time is all for the head's products. */
 static void share_compute(timeline_t *tl, const tw_model_t *model, double compute_sec)
 {
     size_t sequence = (size_t)tl->options->sequence;
@@ -381,9 +384,9 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     }
 }
 
-/** Compute the work of codecs. A rank encodes its own part of weights and changes, and the gradients that its
- *  node sends on. It decodes all weights, and the changes and gradients that come for its part, but not its
- *  own lossless changes. */
+/** Compute the work of codecs. A rank encodes its own shard of weights and changes, and the gradients that
+ *  leave its node. It decodes all weights, and gradients and changes for its shard, but not its own lossless
+ *  changes. */
 static codecs_work_t codecs_work(const tw_train_options_t *o, const tw_plan_cluster_t *cluster)
 {
     double n_nodes = cluster->n_nodes, ranks = n_nodes * cluster->ranks_per_node;
@@ -405,7 +408,8 @@ static void timeline_init(timeline_t *tl, const tw_model_t *model, double *numbe
     tl->n_slots = tw_engine_block_slots(tl->options, model);
     tl->has_replicas = tl->options->hpz == TW_TRAIN_HPZ_ON;
     tl->machine.cores = cluster->cores > 0.0 ? cluster->cores / cluster->ranks_per_node : 1.0;
-    tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps; /* 0: infinite rate */
+    /* 0 if the rate is infinite */
+    tl->machine.burst_sec = cluster->link_burst_bytes * 8.0 / cluster->link_bps;
     tl->codecs = codecs_work(tl->options, cluster);
     tl->compute = numbers;
     tl->n_elems = numbers + tl->n_visits;

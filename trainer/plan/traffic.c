@@ -1,5 +1,5 @@
-/* Computes bytes between nodes and inside them. Gathers and reductions are hierarchical, so all that is sent
- * goes once to each other node, and inside a node once to each other rank. */
+/* Computes bytes between nodes and inside them. Gathers and reductions are hierarchical: data go once to each
+ * other node, and inside a node once to each other rank. */
 #include <stdlib.h>
 
 #include "quant/quant.h"
@@ -7,9 +7,10 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
-/* Bytes that each rank sends the next one for every operation, so that both see that they mean the same. */
+/* Bytes that each rank sends to the next one in every operation, to check that both run the same
+ * operation. */
 #define SIGNATURE_BYTES 32.0
-/* Bytes that each rank sends each other one before an all-to-all, of what is to come. */
+/* Bytes that each rank sends to every other rank before an all-to-all, to announce sizes. */
 #define PAIR_BYTES 16.0
 
 typedef struct counting {
@@ -18,13 +19,13 @@ typedef struct counting {
     const tw_hpz_layout_t *layout;
     const tw_model_tensor_t *tensors;
     size_t n_tensors;
-    const unsigned char *frozen; /* [tensors]: 1: the tensor does not travel; NULL: all do */
+    const unsigned char *frozen; /* [n_tensors] 1: the tensor is not sent; NULL: all are sent */
     const tw_train_codecs_t *codecs;
-    /* bytes of an element of what is counted now; bits that the lossless codec takes of it */
+    /* bytes of a plain element; bits of an element in the lossless codec */
     double plain_bytes, lossless_bits;
 } counting_t;
 
-/* The part of a unit that goes in one operation. */
+/* The part of a unit that one operation sends. */
 typedef struct cut {
     int unit;
     tw_hpz_slice_t slice;
@@ -49,7 +50,7 @@ static size_t piece_elems(const counting_t *counting, const cut_t *cut, size_t t
     return tw_hpz_slice_piece(counting->layout, tensor, rank / n_local, rank % n_local, cut->slice).n_elems;
 }
 
-/** Return the bytes of a piece; those of the lossless codec are estimated. */
+/** Return the bytes of an encoded piece. For the lossless codec they are an estimate. */
 static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *codec, size_t n_elems)
 {
     if (tw_quant_form(codec) == TW_QUANT_MESSAGE) {
@@ -58,8 +59,8 @@ static double piece_bytes(const counting_t *counting, const tw_quant_codec_t *co
     return (double)tw_quant_encoded_bytes(codec, n_elems);
 }
 
-/** Return the bytes of all ranks' pieces. codec NULL: plain; tensors of one dimension are plain, too, unless
- *  the codec is lossless. */
+/** Return the encoded bytes of all ranks' pieces. If codec is NULL, all are plain. With a lossy codec,
+ *  tensors of one dimension are plain. */
 static double pieces_bytes(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
@@ -83,7 +84,7 @@ static int world_of(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/** Return the flow of an operation's signatures: each rank sends and receives one, one leaves each node. */
+/** Return the flow of an operation's signatures. Each rank sends and receives one; one per node leaves it. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
     int world = world_of(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
@@ -92,9 +93,9 @@ static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
                             .messages = world > 1 ? 2.0 : 0.0};
 }
 
-/** Return the flow of all ranks' pieces. They go to all other nodes, or come from there, with `between`
- *  bytes, and inside every node to all other ranks, or come from them, with `within` bytes. One rank of each
- *  node sends and receives a piece. */
+/** Return the flow of all ranks' pieces, gathered or reduced. Between nodes, `between` bytes go to or come
+ *  from each other node. Inside every node, `within` bytes go to or come from each other rank. One rank of
+ *  each node sends and receives a piece. */
 static tw_plan_flow_t world_pieces(const tw_plan_cluster_t *cluster, double between, double within)
 {
     double others = cluster->n_nodes - 1, mates = cluster->ranks_per_node - 1, n_nodes = cluster->n_nodes;
@@ -114,8 +115,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/** Return the flow of a cut in n_ops operations, whose pieces are sent n_passes times. A codec of NULL:
- *  plain; with a codec, quantized and plain tensors are sent apart. */
+/** Return the flow of a cut in n_ops operations. Its pieces are sent n_passes times. A codec of NULL is
+ *  plain. With a block codec, quantized and plain tensors are sent in separate messages. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -130,8 +131,8 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     return traffic_sum_of(&pieces, &signatures);
 }
 
-/** Count the operations of a whole unit. Segments are tensors, or their pieces, if a rank's pieces do not
- *  follow one another. */
+/** Count the operations for a whole unit. A bucket's segments are tensors, or their pieces, if the pieces of
+ *  a rank are not contiguous. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
@@ -154,7 +155,7 @@ static int is_rank_major(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes == 1 || cluster->ranks_per_node == 1;
 }
 
-/** Return 1 if any of a unit's tensors is sent. */
+/** Return 1 if any of the unit's tensors is sent. */
 static int any_travels(const counting_t *counting, int unit)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first);
@@ -183,7 +184,7 @@ static tw_plan_flow_t gather_flow(const counting_t *counting, int unit)
     return world_flow(&weights, &all, codec, within, n_ops, 1.0);
 }
 
-/** Return the flow of a gather from replicas: each node's ranks send the whole unit among themselves. */
+/** Return the flow of a gather from replicas: the ranks of each node exchange the whole unit. */
 static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -197,8 +198,8 @@ static tw_plan_flow_t replicas_flow(const counting_t *counting, int unit)
                             .messages = mates > 0.0 ? 2.0 * mates + 2.0 : 0.0};
 }
 
-/** Return the flow of reducing a cut. Inside a node it is plain, or 8 bits if thinwire.gradient_inner says
- *  so; on a single node, as between nodes. Stage 0 also sends the sums to all. */
+/** Return the flow of reducing a cut. Inside a node gradients are plain, or int8 if thinwire.gradient_inner
+ *  says so. On a single node they have the codec between nodes. Stage 0 also sends the sums to all ranks. */
 static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, double n_ops)
 {
     const tw_train_options_t *o = counting->options;
@@ -215,7 +216,7 @@ static tw_plan_flow_t reduce_cut(const counting_t *counting, const cut_t *cut, d
     return world_flow(&gradients, cut, between, within, n_ops, o->stage == 0 ? 2.0 : 1.0);
 }
 
-/** Return the flow of reducing a unit. From stage 2 on, more than a bucket goes in slices. */
+/** Return the flow of reducing a unit. From stage 2 on, a unit larger than a bucket is reduced in slices. */
 static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
 {
     const tw_train_options_t *o = counting->options;
@@ -237,7 +238,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/** Return the flow of an operation along the rails, where every signature leaves a node. */
+/** Return the flow of an operation along the rails. Every signature of it leaves a node. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
@@ -246,7 +247,7 @@ static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
                             .messages = others > 0.0 ? 2.0 * others + 2.0 : 0.0};
 }
 
-/** Returns the bytes of all ranks' lossless changes; those of fp8 are shorter. */
+/** Returns the bytes of all ranks' lossless changes. Changes of fp8 weights are shorter. */
 static double change_bytes(const counting_t *counting, const cut_t *cut)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, cut->unit, &first);
@@ -260,7 +261,7 @@ static double change_bytes(const counting_t *counting, const cut_t *cut)
     return n_elems * counting->cluster->delta_bits / 8.0;
 }
 
-/** Returns the flow of a cut's changes. Lossless ones, at cluster->delta_bits, include their lengths. */
+/** Returns the flow of a cut's changes. cluster->delta_bits of lossless ones includes their lengths. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
@@ -269,7 +270,7 @@ static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, con
     return rail_flow(cluster, bytes);
 }
 
-/** Plan a unit's sync, slice by slice if there is no room for all of it. Lossless changes also send the
+/** Plan a unit's sync, in slices if the buffer is smaller than the unit. Lossless changes also send the
  *  lengths of each slice. */
 static void plan_sync(const counting_t *counting, int unit, tw_plan_unit_t *plan)
 {
@@ -310,7 +311,8 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     return flow;
 }
 
-/** Return the flow of what pairs of ranks exchange before an all-to-all, to the owners and back. */
+/** Return the flow of the sizes that pairs of ranks exchange before the all-to-alls to the owners and
+ *  back. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
     double world = world_of(cluster), within = world * (cluster->ranks_per_node - 1);
@@ -320,8 +322,8 @@ static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
                             .messages = 8.0 * (world - 1)}; /* half of the messages carry the pieces */
 }
 
-/** Return the flow of momenta. Ranks own matrices in turn, as in the engine. Stage 0 sends them from the
- *  owners to all, in one operation. */
+/** Return the flow of momenta. Ranks own matrices in turn, as in the engine. In stage 0, owners send them to
+ *  all ranks in one operation. */
 static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
 {
     size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);
@@ -374,7 +376,7 @@ static tw_plan_flow_t unit_flow(const tw_plan_unit_t *unit, const tw_train_optio
     return traffic_sum_of(&flow, &unit->sync);
 }
 
-/** Returns the flow of what each rank tells all others. */
+/** Returns the flow of n_bytes that each rank sends to all others. */
 static tw_plan_flow_t report_flow(const tw_plan_cluster_t *cluster, size_t n_bytes)
 {
     double bytes = world_of(cluster) * (double)n_bytes;
