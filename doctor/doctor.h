@@ -16,8 +16,7 @@ typedef struct tw_doctor_params {
     /** About how many seconds all measurements of links take together, up to TW_DOCTOR_SECONDS_MAX. One time
      *  slot of flows takes at least 0.3 s. Default: 60 */
     double seconds;
-    /** TCP streams of a flow with several streams, which is compared with a flow of one: 2 to
-     *  TW_DOCTOR_STREAMS_MAX. Default: 4 */
+    /** TCP streams that are compared with a single one: 2 to TW_DOCTOR_STREAMS_MAX. Default: 4 */
     int n_streams;
     /** File to which rank 0 writes the whole report as a JSON object. NULL: no file */
     const char *json;
@@ -41,10 +40,9 @@ typedef struct tw_doctor_cluster {
     double n_params;             /**< parameters of the model. 0: models of four sizes */
 } tw_doctor_cluster_t;
 
-/** Estimate how long the links of this cluster take for the communication of a step of FSDP or ZeRO-3, plain
- *  and with Thinwire. Times the codecs on this machine, for about half a second. Prints the estimate on
- *  stdout, and the command that turns Thinwire on. Not collective. Errors, which are logged: TW_ERR_INVALID,
- *  TW_ERR_NO_MEMORY, TW_ERR_IO (stdout). */
+/** Estimate how long the links of this cluster take for a step of FSDP or ZeRO-3, plain and with Thinwire.
+ *  Times the codecs on this machine, for about half a second. Prints the estimate and the command that turns
+ *  Thinwire on. Not collective. Errors, logged: TW_ERR_INVALID, TW_ERR_NO_MEMORY, TW_ERR_IO (stdout). */
 tw_status_t tw_doctor_plan(const tw_doctor_cluster_t *cluster);
 
 TW_C_END

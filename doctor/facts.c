@@ -200,8 +200,7 @@ static int own_address(const char *host, struct sockaddr_in6 *out)
     return found;
 }
 
-/** The name of the device on the route to rank 0. On rank 0's own host that may be loopback: then the first
- *  device that other hosts can reach. */
+/** The device on the route to rank 0; on rank 0's host, the first that others can reach, not loopback. */
 static const char *device_to_master(const struct ifaddrs *all, const char *host)
 {
     struct sockaddr_in6 own, address;

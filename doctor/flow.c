@@ -215,8 +215,7 @@ void tw_doctor_send(tw_doctor_end_t *end)
 
 /* ---- the receiver -------------------------------------------------------------------------------------- */
 
-/** Bytes that have arrived, whether this thread has read them or not. So the rate does not depend on when
- *  this thread gets a processor. */
+/** Bytes that have arrived, read or not. So the rate does not depend on when this thread gets a processor. */
 static double arrived_bytes(const stream_t *stream)
 {
     struct tcp_info info = {0};
@@ -225,9 +224,8 @@ static double arrived_bytes(const stream_t *stream)
     return (double)info.tcpi_bytes_received;
 }
 
-/** Receive until the time is over. The first quarter of the time, from the first byte on, is not counted, and
- *  the other three quarters are. They are counted in full even if the first bytes came late, since a few
- *  packets in a short time give no rate. Returns 0 or an errno. */
+/** Receive until the time is over. The first quarter is not counted. The other three quarters are counted in
+ *  full even if data came late, since a few packets in a short time give no rate. Returns 0 or an errno. */
 static int receive_data(stream_t *stream)
 {
     const double seconds = stream->end->seconds, deadline = tw_time_sec() + seconds + GRACE_SEC / 2;

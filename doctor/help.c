@@ -1,19 +1,16 @@
-/* Estimates whether Thinwire would help: how long a step of sharded training communicates, plain and
- * coded. */
+/* Estimates whether Thinwire would help: how long a step of sharded training communicates. */
 #include <math.h>
 
 #include "doctor/doctor.h"
 #include "doctor/help.h"
 #include "quant/quant.h"
 
-/* Bits that a plain step sends for each parameter: two gathers of the weight and a reduction of the gradient,
- * in bf16. */
+/* Bits that a plain step sends for a parameter: two gathers of the weight, one gradient, all in bf16. */
 #define PLAIN_BITS 48.0
 /* A smaller speedup than this is within the noise of the measurements. */
 #define LEAST_GAIN 1.1
 #define USUAL_PARAMS 1e9
-/* Bytes of a node's host memory that one parameter's replica takes: the bf16 weight, and a byte of the
- * codec's. */
+/* Bytes of host memory for one parameter's replica: the bf16 weight, and a byte of the codec's. */
 #define REPLICA_BYTES 3.0
 #define ECDQ_TEXT "ecdq:step=0.5"
 #define ECDQ_STEP (-4) /* the step of ecdq:step=0.5, in quarters of an octave */
@@ -176,8 +173,7 @@ void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params)
     }
 }
 
-/** Print the cluster, the codecs' speeds, and the bytes that a step of the model sends and keeps (decimal
- *  GB). */
+/** Print the cluster, the codecs' speeds, and the bytes of a step of the model (decimal GB). */
 static void print_cluster(const tw_doctor_links_t *links, double n_params)
 {
     const double coded_bits = usual_bits(TW_QUANT_DELTA) + usual_bits(TW_QUANT_LOSSLESS);

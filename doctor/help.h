@@ -23,8 +23,7 @@ typedef struct tw_doctor_links {
 typedef struct tw_doctor_step {
     double n_params;
     double plain_sec;
-    /** lossless: with TW_FSDP=1. ecdq: with TW_FSDP=1 and TW_GRADS=ecdq:step=0.5. int4: with TW_FSDP=1 and
-     *  TW_GRADS=int4 */
+    /** lossless: with TW_FSDP=1; ecdq and int4: with TW_GRADS=ecdq:step=0.5 or int4, too */
     double lossless_sec, ecdq_sec, int4_sec;
 } tw_doctor_step_t;
 
@@ -41,8 +40,7 @@ void tw_doctor_print_steps(const tw_doctor_links_t *links, double n_params);
 void tw_doctor_print_help(const tw_doctor_links_t *links, double n_params);
 /** Estimate i of tw_doctor_steps as JSON. */
 json_t *tw_doctor_step_json(const tw_doctor_result_t *result, int i);
-/** The measured cluster as a case for the planner (plan --cluster). The planner's flags add the model. i is
- *  0. */
+/** The measured cluster as a case for the planner (plan --cluster), whose flags add the model. i is 0. */
 json_t *tw_doctor_case_json(const tw_doctor_result_t *result, int i);
 
 TW_C_END

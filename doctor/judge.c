@@ -21,8 +21,7 @@ static int count_pairs(const tw_doctor_result_t *result)
     return n;
 }
 
-/** Add the finding that pairs were skipped. It goes before LAST_SAID, however light it is, so that the
- *  report's last lines contain it. */
+/** Add the finding that pairs were skipped, so far up that the report's last lines contain it. */
 static void put_skipped(tw_doctor_judge_t *judge)
 {
     const int n = judge->result->n_skipped;

@@ -1,5 +1,4 @@
-/* Judges links from the measured rates alone. A node is blamed if all its traffic is slow, otherwise the
- * pair. */
+/* Judges links from measured rates alone. A node is blamed if all its traffic is slow, else the pair. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,8 +146,7 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/** How many times a pair is slower than its two nodes are in other pairs. Returns 0 if the pair is not slow,
- *  or if one of its nodes is slow in all pairs. */
+/** How many times a pair is slower than its nodes in other pairs. 0: it is not, or a node itself is slow. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {
@@ -191,8 +189,7 @@ static void judge_pair(tw_doctor_judge_t *judge, const rates_t *rates, const tw_
                   tw_doctor_node(result, flow->from)->host, tw_doctor_node(result, flow->to)->host);
 }
 
-/** Returns the slowest pair that is not in `said`, or NULL if there is none. *n_slow: number of all slow
- *  pairs. */
+/** Returns the slowest pair that is not in `said`, or NULL. *n_slow: number of all slow pairs. */
 static const tw_doctor_flow_t *worst_pair(const tw_doctor_result_t *result, const rates_t *rates,
                                           const tw_doctor_flow_t *const *said, int n_said, int *n_slow)
 {
@@ -310,9 +307,8 @@ static void judge_rates(tw_doctor_judge_t *judge, int device)
     free(rates.nodes);
 }
 
-/** Divide each node's rate in its flow of kind `above` by its rate to the same node in the flow of kind
- *  `below`. Return the median over nodes, or 0 if nothing was measured. Each node sends one flow of kind
- *  `above`. */
+/** Divide each node's rate in its only flow of kind `above` by its rate to the same node in the flow of kind
+ *  `below`. Return the median over nodes, or 0 if nothing was measured. */
 static double median_ratio(const tw_doctor_result_t *result, int device, tw_doctor_kind_t above,
                            tw_doctor_kind_t below)
 {

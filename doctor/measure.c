@@ -86,8 +86,7 @@ static tw_status_t run_slot(const tw_doctor_rank_t *rank, const tw_doctor_result
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
-/* A node's paths on one device, in one direction of the ring of nodes: it sends to one neighbour, and
- * receives from the other. */
+/* A node's paths on one device in one direction of the ring: to one neighbour, and from the other. */
 typedef struct probed {
     tw_doctor_path_t sent, received;
 } probed_t;

@@ -93,8 +93,7 @@ static tw_status_t examine(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts, con
     return status;
 }
 
-/** Read this rank's facts before it joins the job, so that it reports its own errors even if joining
- *  fails. */
+/** Read this rank's facts before it joins the job, so that it reports its errors even if joining fails. */
 static tw_status_t doctor_run(const tw_job_t *job, const tw_doctor_params_t *params, FILE *json)
 {
     tw_doctor_rank_t rank = {.rank = job->rank, .world = job->world};

@@ -1,5 +1,4 @@
-/* Judges settings that are too small, or that differ between ranks or nodes. It uses the collected facts
- * alone. */
+/* Judges settings, from facts alone: those that are too small, or differ between ranks or nodes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -109,9 +109,8 @@ void tw_doctor_result_cleanup(tw_doctor_result_t *result);
 const tw_doctor_facts_t *tw_doctor_node(const tw_doctor_result_t *result, int node);
 /** Check the ranks' facts. TW_ERR_INVALID, logged: a rank reports an impossible value. */
 tw_status_t tw_doctor_check_facts(const tw_doctor_result_t *result);
-/** Add the flows that a node has sent, or the paths on which it has received. Both are arrays of `bytes`
- *  bytes. ctx is the result (see tw_doctor_take_t). TW_ERR_INVALID, logged: an impossible value.
- *  TW_ERR_NO_MEMORY, logged. */
+/** Add the flows that a node has sent, or the paths on which it has received: arrays of `bytes` bytes. ctx is
+ *  the result. TW_ERR_INVALID, logged: an impossible value. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_doctor_take_flows(void *ctx, int node, const void *flows, size_t bytes);
 tw_status_t tw_doctor_take_paths(void *ctx, int node, const void *paths, size_t bytes);
 /** Sort flows by slot and sender; paths by device, sender and receiver. */
@@ -119,9 +118,8 @@ void tw_doctor_result_sort(tw_doctor_result_t *result);
 
 /* ---- a rank -------------------------------------------------------------------------------------------- */
 
-/** Read this rank's facts. Its devices are those that `names` lists ("eth0,eth1"). If names is NULL or empty,
- *  it is the device on the route to rank 0. TW_ERR_CONFIG, logged: a device does not exist or has no
- *  address. */
+/** Read this rank's facts, with the devices that `names` lists ("eth0,eth1"), or, if that is NULL or "", the
+ *  device on the route to rank 0. TW_ERR_CONFIG, logged: a device does not exist or has no address. */
 tw_status_t tw_doctor_facts_read(const tw_job_t *job, const char *names, tw_doctor_facts_t *facts);
 /** Measure the codecs, and fill in encode_GBps. TW_ERR_NO_MEMORY, if memory runs out. */
 tw_status_t tw_doctor_codecs_measure(tw_doctor_facts_t *facts);
@@ -137,8 +135,7 @@ typedef struct tw_doctor_rank {
     int listeners[TW_DOCTOR_DEVICES_MAX], probes[TW_DOCTOR_DEVICES_MAX];
 } tw_doctor_rank_t;
 
-/* All ranks call these functions, in the same order. They return TW_ERR_PEER if a rank has failed; the
- * transport logs that. */
+/* All ranks call these, in the same order. TW_ERR_PEER, logged by the transport: a rank has failed. */
 
 /** Wait until all ranks have called this. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank);
@@ -159,8 +156,7 @@ typedef struct tw_doctor_words {
 /** Send each node's words from its first rank to rank 0. */
 tw_status_t tw_doctor_collect_nodes(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                                     const tw_doctor_words_t *words);
-/** Fill in clock_sec and clock_uncertain_sec of each node's first rank. A node's other ranks use the same
- *  clock. */
+/** Fill in clock_sec and clock_uncertain_sec of nodes' first ranks. All ranks of a node use one clock. */
 tw_status_t tw_doctor_compare_clocks(tw_doctor_rank_t *rank, const tw_doctor_result_t *result,
                                      tw_doctor_facts_t *facts);
 
@@ -180,8 +176,7 @@ typedef struct tw_doctor_end {
     const volatile int *stop; /**< 1: the job has failed */
 } tw_doctor_end_t;
 
-/** Open sockets on the devices of a node's first rank, and store their ports in `facts`. TW_ERR_IO,
- *  logged. */
+/** Open sockets on the devices of a node's first rank; `facts` gets their ports. TW_ERR_IO, logged. */
 tw_status_t tw_doctor_listen(tw_doctor_rank_t *rank, tw_doctor_facts_t *facts);
 void tw_doctor_close(tw_doctor_rank_t *rank);
 
@@ -193,8 +188,7 @@ void tw_doctor_receive(tw_doctor_end_t *end);
 /** Send probes of a path: three of each size up to asked_bytes. */
 void tw_doctor_probe_send(const tw_doctor_rank_t *rank, const tw_doctor_path_t *path,
                           const struct sockaddr_in6 *to);
-/** Wait for `seconds`. Returns the size in bytes of the largest probe that has arrived on the device since
- *  the last call, or 0. */
+/** Wait for `seconds`. Returns the bytes of the largest probe since the last call, or 0. */
 int tw_doctor_probe_receive(const tw_doctor_rank_t *rank, int device, double seconds);
 
 /** The flows that one node sends or receives. Node -1 has none. The slots are the same on all ranks. */

@@ -41,9 +41,8 @@ static tw_status_t doctor_hear(const tw_doctor_rank_t *rank, int peer, void *dat
     return doctor_finish(rank, request, &heard);
 }
 
-/** The parent of a rank in the tree of ranks. The children of rank r are r + 1, r + 2, r + 4 and so on, as
- *  long as the distance is below r's lowest set bit. So of a thousand ranks none has more than ten
- *  children. */
+/** The parent of a rank in the tree of ranks. The children of rank r are r + 1, r + 2, r + 4 and so on, below
+ *  r plus its lowest set bit. So of a thousand ranks none has more than ten children. */
 static int parent_of(int rank)
 {
     return rank & (rank - 1);
@@ -80,8 +79,7 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes)
     return tell_children(rank, data, bytes);
 }
 
-/** Wait for a message of each child, send one to the parent, and wait until rank 0 says that all ranks are
- *  here. */
+/** Wait for a message of each child, send one to the parent, and wait until rank 0 says that all are here. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank)
 {
     char come = 0;

@@ -7,9 +7,8 @@
 TW_C_BEGIN
 
 /** Check that all ranks have the same lines. Collective: sends 24 bytes a rank, and all lines if they differ.
- *  TW_ERR_MISMATCH on all ranks: the lines differ; rank 0 logs, for each rank that differs, the first few
- *  lines with both values. TW_ERR_NO_MEMORY: memory ran out, or had run out when lines were added. Also
- *  errors of tw_coll_run. */
+ *  TW_ERR_MISMATCH on all ranks: they differ; rank 0 logs the first few lines of each such rank, with both
+ *  values. TW_ERR_NO_MEMORY: now, or when lines were added. Errors of tw_coll_run. */
 tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** Return, on all ranks, the status of the first rank that failed, or TW_OK. Collective. */
 tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);
@@ -28,8 +27,7 @@ typedef struct tw_attempt {
     tw_log_held_t held;
 } tw_attempt_t;
 
-/** Start to hold errors back. `what` is borrowed. Always call tw_attempt_end; between the two there must be
- *  no collective call. */
+/** Start to hold errors back; `what` is borrowed. Until tw_attempt_end there must be no collective call. */
 void tw_attempt_begin(tw_attempt_t *attempt, tw_coll_t *coll, const char *what);
 /** Collective. Return this rank's status. If that is TW_OK, return the status of the first rank that failed;
  *  rank 0 logs which rank that is, unless rank 0 itself failed. */

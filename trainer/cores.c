@@ -24,8 +24,7 @@ static int cores_has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/** Return 1 if the mask has a lower-numbered processor of the same core. `list` has the core's processors, as
- *  "0-1" or "3,67". */
+/** Return 1 if the mask has a lower processor of the same core. `list`: the core's, "0-1" or "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;
@@ -90,8 +89,7 @@ static void own_mask(uint64_t mask[TW_CORES_MASK_WORDS])
     }
 }
 
-/** Return the quota of `group`, and shorten `group` to the outermost one with this quota. Its processes share
- *  the quota. */
+/** Return the quota of `group`, and shorten `group` to the outermost cgroup with this quota. */
 static int find_quota(char *group)
 {
     int quota = tw_cores_quota("/sys/fs/cgroup", group);
@@ -105,8 +103,7 @@ static int find_quota(char *group)
     return quota;
 }
 
-/** Fill in which processors this process may use. The cgroup namespace goes into the group's id: containers
- *  may use one name for different groups. */
+/** Fill in this process's place. Its cgroup namespace counts, too: in containers, names may be equal. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

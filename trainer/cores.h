@@ -20,12 +20,10 @@ typedef struct tw_cores_place {
 /** Count the cores of a mask. `cpu` is "/sys/devices/system/cpu", where each processor's core is listed. */
 int tw_cores_count(const uint64_t mask[TW_CORES_MASK_WORDS], const char *cpu);
 /** Return how many processors the process's cgroups (version 2) let it use, rounded up. Returns INT_MAX if no
- *  cgroup sets a limit. `cgroups` is "/sys/fs/cgroup"; `group` is the process's path inside it, such as
- *  "/a/b". */
+ *  cgroup sets a limit. `cgroups` is "/sys/fs/cgroup"; `group` is the path inside it, such as "/a/b". */
 int tw_cores_quota(const char *cgroups, const char *group);
-/** Return the number of threads of a rank, at least 1. That is `asked` if it is not 0. Otherwise it is the
- *  rank's cores, divided by the number of ranks on its machine whose masks overlap, but at most an even share
- *  of its cgroup's quota. */
+/** Return the number of threads of a rank: `asked`, or, if that is 0, its cores divided by the number of
+ *  ranks of its machine whose masks overlap, at most an even share of its cgroup's quota, and at least 1. */
 int tw_cores_share(const tw_cores_place_t *all, int world, int rank);
 
 typedef struct tw_cores {

@@ -1,5 +1,4 @@
-/* Collects the settings and data of a run as lines, which ranks and checkpoints compare, and reports
- * differences. */
+/* Collects the settings and data of a run as lines, for ranks and checkpoints to compare. */
 #include "trainer/facts.h"
 
 #include <inttypes.h>

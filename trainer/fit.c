@@ -143,8 +143,7 @@ static place_t own_place(void)
     return place;
 }
 
-/** Count the ranks in the same place as this one. *is_first is 1 if this rank is the lowest there, which
- *  logs. */
+/** Count the ranks in this rank's place. *is_first is 1 if this rank is the lowest there, which logs. */
 static int count_alike(const place_t *all, int world, int rank, int by_group, int *is_first)
 {
     int n = 0;

@@ -20,8 +20,7 @@ tw_room_t tw_room_of_group(const char *proc, const char *cgroups);
 
 /** Bytes that a rank will hold, as the planner computes them. */
 typedef struct tw_need {
-    /** Weights, optimizer, gradients and activations that are not in files. The run certainly writes to all
-     *  of them. */
+    /** Weights, optimizer, gradients and activations that are not in files. The run writes to all of them. */
     double sure;
     double all; /**< `sure`, buffers for communication, and the process's other memory */
 } tw_need_t;
@@ -30,9 +29,8 @@ typedef struct tw_need {
 tw_status_t tw_need_of(const tw_train_options_t *options, const tw_model_t *model, int world, int n_nodes,
                        tw_need_t *need);
 
-/** Check that n_ranks ranks with this need fit into `room`; `where` names it in messages. TW_ERR_CONFIG
- *  (logged): their `sure` is more than the total, so the run would be killed. If `says` is 1, warn if they
- *  need more than is available now. */
+/** Check that n_ranks ranks fit into `room`; `where` is its name. TW_ERR_CONFIG (logged): their `sure` is
+ *  more than its total, so the run would be killed. says 1: warn if they need more than is available now. */
 tw_status_t tw_fit_check(const char *where, const tw_room_t *room, const tw_need_t *need, int n_ranks,
                          int says);
 /** Do tw_fit_check for all ranks of a job, on each machine and in each cgroup that ranks share.

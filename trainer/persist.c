@@ -97,8 +97,7 @@ static uint32_t notices(void *ctx)
 }
 
 /** Wait until masters and moments may change, since this rank's file is written from them. All ranks wait
- *  here for the slowest disk, without a limit. If they waited in the collectives of the update, these would
- *  time out. */
+ *  here for the slowest disk, without a limit. In the collectives of the update they would time out. */
 static tw_status_t before_update(void *ctx)
 {
     const tw_persist_t *persist = ctx;
@@ -116,8 +115,7 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/** Return 1 if this rank writes its pieces. In stage 0 every rank has all pieces, so only rank 0 writes
- *  them. */
+/** Return 1 if this rank writes its pieces. In stage 0 all ranks have all pieces, and rank 0 writes them. */
 static int writes_pieces(const tw_persist_t *persist)
 {
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;

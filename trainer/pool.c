@@ -63,8 +63,7 @@ static int has_news(tw_pool_t *pool, unsigned seen)
            atomic_load_explicit(&pool->is_ending, memory_order_relaxed);
 }
 
-/** Wait for a task that this worker has not seen, or until the pool ends. The lock is held before and
- *  after. */
+/** Wait for a task that is new to this worker, or for the pool's end. The lock is held before and after. */
 static void wait_for_news(tw_pool_t *pool, unsigned seen)
 {
     pthread_mutex_unlock(&pool->lock);

@@ -138,8 +138,7 @@ static void read_weights(const tw_persist_t *persist, const tw_weights_t *weight
     }
 }
 
-/** Check that all ranks have the same weights, which may be in different places. Each rank reads only its
- *  part. */
+/** Check that all ranks have the same weights, each maybe in another place. A rank reads only its part. */
 static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
     tw_lines_t lines = {0};

@@ -40,8 +40,7 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** Wait for the operations that a step has left. The next step would wait for them, so this counts as
- *  training. */
+/** Wait for the operations that a step has left, as the next step would. So this counts as training. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();

@@ -33,8 +33,7 @@ typedef struct tw_run {
     tw_trainer_result_t *result;
 } tw_run_t;
 
-/** Do what a rank does without the others: read the configuration, open data, make the model. Errors are
- *  logged. */
+/** Do what a rank does without the others: configuration, data, model. Errors are logged. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first);
 /** Set the run up from run->params; all other members are 0. Afterwards the engine has its first weights, or
  *  a checkpoint's. Collective. Errors of tw_trainer_run. */

@@ -261,8 +261,7 @@ static tw_status_t prepare_all(tw_run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
-/** Choose the number of threads that compute. This comes before reserving memory, whose size depends on
- *  it. */
+/** Choose the number of threads that compute, before memory is reserved: its size depends on them. */
 static tw_status_t choose_threads(tw_run_t *run)
 {
     TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));
@@ -295,8 +294,7 @@ tw_status_t tw_run_set_up(tw_run_t *run)
 
 void tw_run_tear_down(tw_run_t *run, tw_status_t status)
 {
-    /* An alarm comes on all ranks at once. After another failure, abort, so that no rank waits for this
-     * one. */
+    /* an alarm comes on all ranks at once; after another failure no rank may wait for this one */
     if (status != TW_OK && status != TW_ERR_MISMATCH && run->is_started && !run->is_agreed) {
         tw_coll_abort(run->coll);
     }

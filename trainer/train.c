@@ -1,5 +1,4 @@
-/* The trainer's program. It is a rank of a launcher's job, or it makes a cluster in a box whose ranks run it
- * again. */
+/* The trainer's program: a rank of a launcher's job, or a cluster in a box whose ranks run it again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -107,8 +106,7 @@ static const tw_flag_t flag_list[] = {
      .take = tw_flag_take_link},
 };
 
-/** Use the lossless delta if there is no configuration file and no --set that chooses how weights are
- *  sent. */
+/** Use the lossless delta by default, if no configuration or --set chooses how weights are sent. */
 static void finish_sets(options_t *options)
 {
     int is_said = options->config != NULL;
@@ -529,8 +527,7 @@ static time_t monotonic_sec(void)
     return now.tv_sec;
 }
 
-/** Handle a signal that asks to end. The first one ends the run after its step. A later one ends the program
- *  at once. */
+/** Handle a signal that asks to end. The first ends the run after its step, a later one at once. */
 static void ask_to_end(int number)
 {
     if (!is_asked_to_end) {
@@ -542,8 +539,7 @@ static void ask_to_end(int number)
     }
 }
 
-/** Catch the signals by which launchers, schedulers and terminals ask to end, unless they are ignored
- *  (nohup). */
+/** Catch the signals by which launchers and terminals ask to end, unless they are ignored (nohup). */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};

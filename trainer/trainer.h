@@ -48,8 +48,7 @@ typedef struct tw_trainer_step {
      *  the 2-norm of the error over that of the values, and the share of gradients that became 0. NaN with
      *  lossless codecs, and in all but one of 16 steps. */
     double gradients_error, gradients_zeroed, weights_error;
-    /** 1: loss or gradient norm is out of bounds; the step was skipped, or is rolled back
-     *  (thinwire.bad_step) */
+    /** 1: loss or gradient norm is out of bounds; the step is skipped or rolled back (thinwire.bad_step) */
     int is_bad;
 } tw_trainer_step_t;
 
@@ -107,7 +106,7 @@ typedef struct tw_trainer_params {
     /** A deterministic communicator for host memory, with a progress thread. NULL: the run joins the
      *  launcher's job, and leaves it at the end. */
     tw_coll_t *coll;
-    /** Called on rank 0 before it waits for other ranks; may be NULL. If it fails, which it logs, no rank
+    /** Called on rank 0 before it waits for others; may be NULL. If it fails, and logs why, no rank
      *  begins. */
     tw_status_t (*prepare)(void *ctx);
     /** called on every rank after each step; may be NULL */

@@ -68,9 +68,8 @@ typedef struct tw_checkpoint_state {
  *  logged. */
 tw_status_t tw_checkpoint_prepare(const char *path);
 /** Lock a folder of checkpoints for the run `id`, until *lock is closed with fclose or the process ends.
- *  Waits up to 5 seconds for another job's lock. Only warns if the file system has no locks. One process
- *  calls it. TW_ERR_INVALID: another job has the lock; logged with its run, process and host. TW_ERR_IO and
- *  the like; logged. */
+ *  Waits up to 5 seconds. Only warns if the file system has no locks. One process calls it. TW_ERR_INVALID:
+ *  another job has the lock; logged with its run, process and host. TW_ERR_IO and the like; logged. */
 tw_status_t tw_checkpoint_lock(const char *folder, uint64_t id, FILE **lock);
 /** Write another run's id into the lock, after this job has resumed that run. */
 void tw_checkpoint_lock_sign(FILE *file, uint64_t id);
@@ -85,8 +84,7 @@ typedef struct tw_checkpoint_saving tw_checkpoint_saving_t;
  *  are those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_begin(tw_coll_t *coll, const tw_checkpoint_state_t *save,
                                      tw_checkpoint_saving_t **out);
-/** Wait without limit until the thread has read the pieces' values. Warns once after the timeout of
- *  `coll`. */
+/** Wait until the thread has read the pieces' values. Warns once after the timeout of `coll`. */
 void tw_checkpoint_save_release(tw_checkpoint_saving_t *saving);
 /** Return 1 if the thread has read the pieces' values. Does not wait. */
 int tw_checkpoint_save_is_taken(tw_checkpoint_saving_t *saving);
@@ -95,8 +93,7 @@ int tw_checkpoint_save_is_written(tw_checkpoint_saving_t *saving);
 /** Wait without limit for the files of all ranks, and complete the checkpoint. Warns once after the timeout
  *  of `coll`. Collective. Frees `saving`. Errors are those of tw_checkpoint_save. */
 tw_status_t tw_checkpoint_save_end(tw_checkpoint_saving_t *saving);
-/** Abandon a save instead of calling tw_checkpoint_save_end: no checkpoint is made. Not collective. Accepts
- *  NULL. */
+/** Abandon a save instead of calling tw_checkpoint_save_end: no checkpoint is made. Not collective. */
 void tw_checkpoint_save_drop(tw_checkpoint_saving_t *saving);
 
 /** The steps in a folder that belong to other runs. */

@@ -12,8 +12,7 @@
 
 #define NAME "run" /* the file has 16 hexadecimal digits and a newline */
 
-/** Read the id of the run that wrote a step. Returns 0 if the step's manifest is missing or damaged, else
- *  1. */
+/** Read the id of the run that wrote a step. Returns 0 if the step's manifest is missing or damaged. */
 static int read_run(const char *folder, uint64_t step, uint64_t *id)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -91,8 +90,7 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** Return 1 if a step may be this run's. A damaged manifest may be any run's; opening the step logs the
- *  damage. */
+/** Return 1 if a step may be this run's. A damaged one may be any run's; opening it logs the damage. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

@@ -1,5 +1,4 @@
-/* Loads checkpoints. Opening one reads the headers of all files. Data are read later, when a caller needs
- * them. */
+/* Loads checkpoints. Opening one reads all files' headers; data are read when a caller needs them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

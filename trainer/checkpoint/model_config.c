@@ -114,8 +114,7 @@ static json_t *id_of_text(const char *folder, const char *text)
     return id;
 }
 
-/** Return the id of a special token, or NULL. tokenizer_config.json has its text, as a string or as the
- *  "content" of an object. */
+/** Return the id of a special token by its text in tokenizer_config.json, a string or an object; or NULL. */
 static json_t *id_by_tokenizer(const char *folder, const char *name)
 {
     json_t *config = model_config_load(folder, "tokenizer_config.json"),
@@ -143,8 +142,7 @@ static json_t *id_in(const char *folder, const char *name)
     return id_by_tokenizer(folder, name);
 }
 
-/** Add the ids of special tokens, null if unknown. If the keys were missing, transformers would use its
- *  defaults. */
+/** Add the ids of special tokens, null if unknown. For missing keys transformers would use its defaults. */
 static int add_tokens(json_t *json, const char *const *sources)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};

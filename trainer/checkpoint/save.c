@@ -42,8 +42,7 @@ struct tw_checkpoint_saving {
 
 typedef tw_checkpoint_saving_t saving_t;
 
-/** Exchange the ranks' results, and return the first failure. Waits without a time limit: disks may be
- *  slow. */
+/** Exchange the ranks' results; return the first failure. Waits without a limit, since disks may be slow. */
 static tw_status_t save_exchange(tw_coll_t *coll, const report_t *own, report_t *all)
 {
     int world = tw_coll_size(coll);
@@ -88,8 +87,7 @@ static int is_first(const saving_t *saving)
     return tw_coll_rank(saving->coll) == 0;
 }
 
-/** Remove incomplete steps that a crash has left. The lock ensures that no other job writes into this
- *  folder. */
+/** Remove incomplete steps that a crash has left. No other job writes here, because of the lock. */
 static tw_status_t remove_unfinished(const char *folder)
 {
     uint64_t *steps;
@@ -133,8 +131,7 @@ static void say_waiting(const saving_t *saving, double limit_sec)
             tw_coll_rank(saving->coll), saving->temporary, name, limit_sec);
 }
 
-/** Wait until the stage is reached; the caller holds the lock. Returns 0 if limit_sec passes first, else
- *  1. */
+/** Wait until the stage is reached; the caller holds the lock. Returns 0 if limit_sec passes first. */
 static int comes_within(saving_t *saving, stage_t stage, double limit_sec)
 {
     struct timespec until;
@@ -232,8 +229,7 @@ static tw_status_t give_name(const saving_t *saving)
     return tw_input_failed(saving->folder, "give a folder this name");
 }
 
-/** Remove a step's folder. It gets the name of an incomplete one first, since a crash may leave half of
- *  it. */
+/** Remove a step's folder. It gets an incomplete one's name first, since a crash may leave half of it. */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];
@@ -246,8 +242,7 @@ static tw_status_t remove_step(const char *folder, uint64_t step)
     return status == TW_OK ? tw_checkpoint_remove_folder(unfinished) : status;
 }
 
-/** Remove all but the newest `keep` of this run's steps up to this one. Later steps and other runs' steps
- *  stay. */
+/** Remove all but the newest `keep` of this run's steps up to this one. Later and other runs' steps stay. */
 static tw_status_t remove_old(const tw_checkpoint_state_t *save)
 {
     uint64_t *steps;

@@ -1,5 +1,4 @@
-/* Reads and writes the weights of whole models in safetensors files, with the names that transformers
- * uses. */
+/* Reads and writes the weights of whole models in safetensors files, with transformers' names. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,8 +33,7 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/** Find a tensor by its name. Files of a model without its head lack the prefix "transformer." or
- *  "model.". */
+/** Find a tensor by its name. Models without a head lack the prefix "transformer." or "model.". */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);
@@ -77,8 +75,7 @@ static tw_status_t find_tensors(const char *path, const tw_model_t *model, tw_we
     return TW_OK;
 }
 
-/** Check lm_head. If the model uses its embedding (tensor 0) as output layer, lm_head must be a copy of
- *  it. */
+/** Check lm_head. If the model's output layer is its embedding (tensor 0), lm_head must be a copy of that. */
 static tw_status_t check_head(const char *path, const tw_model_t *model, const tw_weights_t *weights)
 {
     size_t n_tensors, n_root = tw_model_unit_get(model, TW_MODEL_ROOT)->n_tensors;

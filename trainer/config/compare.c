@@ -1,5 +1,4 @@
-/* Lists the keys that ranks compare with each other, and those that a resumed run compares with its
- * checkpoint. */
+/* Lists the keys that ranks compare, and those that a resumed run compares with its checkpoint. */
 #include <stddef.h>
 #include <string.h>
 
@@ -87,8 +86,7 @@ static void config_add_line(const tw_train_config_t *config, const tw_config_fie
     tw_lines_add(lines, field->name, "%s", value);
 }
 
-/** Return 1 if `key` is thinwire.weights or thinwire.gradients, and its codec is lossless. All lossless
- *  codecs give the same result. */
+/** Return 1 if `key` is a codec's and the codec is lossless: all lossless codecs give the same result. */
 static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
 {
     const tw_train_codecs_t *codecs = &config->options.codecs;

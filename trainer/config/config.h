@@ -51,8 +51,7 @@ typedef enum tw_train_communication {
 } tw_train_communication_t;
 typedef enum tw_train_hpz { TW_TRAIN_HPZ_AUTO, TW_TRAIN_HPZ_OFF, TW_TRAIN_HPZ_ON } tw_train_hpz_t;
 
-/** Older keys, which thinwire.weights and thinwire.gradients replace. Only codecs.c and effect.c read
- *  them. */
+/** Older keys, which thinwire.weights and thinwire.gradients replace. Read by codecs.c and effect.c only. */
 typedef struct tw_train_older {
     int quantized_weights, quantized_gradients, lossless_weights, lossless_gradients;
     int64_t delta_bits, delta_block, weight_block, gradient_bits, gradient_block;
@@ -196,8 +195,7 @@ void tw_train_config_lines(const tw_train_config_t *config, tw_lines_t *lines);
  *  are keys that change only speed and place. All lossless codecs give the same line. */
 void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines);
 
-/** Return 1 if thinwire.resume is "auto": the run resumes from thinwire.checkpoint if that has a
- *  checkpoint. */
+/** Return 1 if thinwire.resume is "auto": the run resumes from thinwire.checkpoint if it can. */
 int tw_train_resumes_by_itself(const tw_train_options_t *options);
 
 /** Settings of thinwire.groups for one tensor. */

@@ -28,8 +28,7 @@ static size_t without_weight(const char *entry, size_t length)
     return n > 0 && n < length && entry[n - 1] == ':' ? n - 1 : length;
 }
 
-/** Return the kinds of files that a name in thinwire.data may mean. A pattern such as "train_*" may mean
- *  both. */
+/** Return the kinds of files that a name may mean. A pattern such as "train_*" may mean both. */
 static int kinds_of_entry(const char *entry, size_t length)
 {
     static const char end[] = ".bin";

@@ -1,5 +1,4 @@
-/* Logs what the user should know about a configuration: keys without effect here, and values that "auto"
- * selects. */
+/* Logs what the user should know about a configuration: keys without effect, and values of "auto". */
 #include <stdlib.h>
 #include <string.h>
 

@@ -80,8 +80,7 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Turn recompute on if layers' inputs are offloaded, since all else of a layer must be computed again
- *  then. */
+/** Turn recompute on if layers' inputs are offloaded: all else must be computed again then. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -91,8 +90,7 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** Use DeepSpeed's default type of warm-up, log, if the file names a DeepSpeed scheduler without that
- *  type. */
+/** Use DeepSpeed's default warm-up, log, if the file names a DeepSpeed scheduler without a warmup_type. */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -141,8 +139,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? tw_train_refuse_any(TW_TRAIN_LIST(refusals)) : TW_OK;
 }
 
-/** Refuse keys that ask for an algorithm or a feature that does not exist here. adam_w_mode is checked for
- *  Adam only, since DeepSpeed's AdamW ignores it. */
+/** Refuse algorithms and features that do not exist here. DeepSpeed's AdamW, too, ignores adam_w_mode. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {

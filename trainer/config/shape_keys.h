@@ -7,15 +7,13 @@
 
 TW_C_BEGIN
 
-/** Set `key` to a value of the file. TW_ERR_CONFIG, logged: out of range, or the user has set another
- *  value. */
+/** Set `key` to a value of the file. TW_ERR_CONFIG, logged: out of range, or the user set another value. */
 tw_status_t tw_shape_take(tw_train_config_t *config, const char *path, const char *key, const char *text);
 /** Do the same with a number. Does nothing if `value` is not a number. */
 tw_status_t tw_shape_take_number(tw_train_config_t *config, const char *path, const char *key,
                                  const json_t *value);
 
-/** A key of config.json and, as JSON, its only supported value. A missing or null key counts as this
- *  value. */
+/** A key of config.json and, as JSON, its only supported value, which a missing or null key means, too. */
 typedef struct tw_shape_known {
     const char *key, *value;
 } tw_shape_known_t;

@@ -35,8 +35,7 @@ typedef struct tw_train_refusal {
 } tw_train_refusal_t;
 /** Log the reason and return TW_ERR_CONFIG. */
 tw_status_t tw_train_refuse(const char *why);
-/** Log the reason of the first refusal with is_wrong 1, and return TW_ERR_CONFIG. If there is none, return
- *  TW_OK. */
+/** Log the reason of the first refusal with is_wrong 1, and return TW_ERR_CONFIG; TW_OK if there is none. */
 tw_status_t tw_train_refuse_any(const tw_train_refusal_t *refusals, size_t n);
 /** A list and its length, as arguments. */
 #define TW_TRAIN_LIST(list) list, sizeof(list) / sizeof((list)[0])

@@ -14,8 +14,7 @@ int tw_train_field_of(const char *key);
 const char *tw_train_ignored_reason(const char *key);
 /** Return what to use instead of a DeepSpeed value that the table refuses, or NULL if nothing is known. */
 const char *tw_train_instead_of(const char *key, const char *value);
-/** List at most `max` of the ignored keys, for the search of the nearest name. Returns the number of
- *  names. */
+/** List at most `max` of the ignored keys, for the search of the nearest name. Returns their number. */
 size_t tw_train_ignored_names(const char **names, size_t max);
 
 TW_C_END

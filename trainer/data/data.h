@@ -41,8 +41,7 @@ typedef struct tw_data_config {
     int keeps_vocabulary; /**< 1: tw_data_text_tokens and tw_data_tokens_text may be called */
     /** Without val_path: the share of each file, 0 to 0.5, that is for validation */
     double val_share;
-    /** 1: a training sequence begins at the first document_token within its length, where a document
-     *  begins */
+    /** 1: a training sequence begins at the first document_token within its length */
     int is_aligned;
     int64_t document_token;
 } tw_data_config_t;

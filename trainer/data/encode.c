@@ -1,5 +1,4 @@
-/* Finds encoded text in the folder of caches by a checksum of all its inputs. If it is not there, runs
- * encode.py. */
+/* Finds encoded text in the folder of caches by a checksum of all its inputs, or runs encode.py. */
 #include "trainer/data/encode.h"
 
 #include <errno.h>
@@ -59,8 +58,7 @@ static tw_status_t encode_finish(const char *python, int from, pid_t pid)
     close(from);
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
-    /* If this process ignores SIGCHLD, waitpid gives no code. Then a failure shows when the file is
-     * missing. */
+    /* If this process ignores SIGCHLD, there is no code: then a failure shows when the file is missing. */
     (void)TEMP_FAILURE_RETRY(waitpid(pid, &code, 0));
     unsigned status = WIFEXITED(code) ? (unsigned)WEXITSTATUS(code) : 1;
     if (code != 0 && n == 0) {

@@ -29,11 +29,10 @@ size_t tw_data_vocabulary_token_bytes(const tw_data_vocabulary_t *vocabulary);
 const unsigned char *tw_data_vocabulary_text(const tw_data_vocabulary_t *vocabulary, uint32_t token,
                                              size_t *n_bytes);
 
-/** Make a file of bare tokens from `source`, unless the cache has it already, and write its path to `path`
- *  [TW_DATA_PATH_BYTES]. If chats is not NULL, `source` is a .jsonl file, `chats` has its format, and the
- *  mask lies beside `path`. If source is NULL, the file has the text of each token instead, as encode.py
- *  writes it. Errors are those of tw_data_vocabulary_create; TW_ERR_FORMAT also: not UTF-8, or a malformed
- *  example, logged with its line. */
+/** Write the path of the file with the bare tokens of `source` to `path` [TW_DATA_PATH_BYTES]. Makes the
+ *  file, unless the cache has it. chats: the format of a .jsonl file, whose mask is beside `path`; NULL for
+ *  text. source NULL: the file has the text of each token, as encode.py writes it. Errors are those of
+ *  tw_data_vocabulary_create; TW_ERR_FORMAT also: not UTF-8, or a malformed example, with its line. */
 tw_status_t tw_data_encode(const tw_data_vocabulary_t *vocabulary, const char *source,
                            const tw_data_config_t *chats, char *path);
 

@@ -99,8 +99,7 @@ static tw_status_t make_folder(const char *folder)
     return S_ISDIR(info.st_mode) ? TW_OK : tw_fail(TW_ERR_IO, "%s: not a folder", folder);
 }
 
-/** Make the folder `base`, and inside it the folders of `below`, each inside the one before. Writes the path
- *  of the innermost one to `folder`. */
+/** Make `base`, and in it the folders of `below`, one inside the other. `folder` gets the innermost path. */
 static tw_status_t make_folders(const char *base, const char *const *below, char *folder)
 {
     size_t used = (size_t)snprintf(folder, TW_DATA_PATH_BYTES, "%s", base);

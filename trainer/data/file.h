@@ -25,9 +25,8 @@ tw_status_t tw_data_map_check(const tw_data_map_t *map);
 /** Release the memory of the bytes that have been read. Later reads come from the system's cache again. */
 void tw_data_rest(const tw_data_map_t *map);
 
-/** Write the path of the folder of caches (tw_data_config_t.cache_dir) to `folder` [TW_DATA_PATH_BYTES], and
- *  create the folder if it does not exist. `wanted` may be NULL or "". TW_ERR_IO, TW_ERR_INVALID (the path is
- *  too long); logged. */
+/** Write the path of the folder of caches to `folder` [TW_DATA_PATH_BYTES], and create the folder. `wanted`:
+ *  tw_data_config_t.cache_dir. TW_ERR_IO, TW_ERR_INVALID (the path is too long); logged. */
 tw_status_t tw_data_cache_folder(const char *wanted, char *folder);
 
 /** A file that is being written. It gets the name `path` when it is complete. */

@@ -137,8 +137,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/** Divide the files between training and validation. Validation has its own files, or the end of each
- *  file. */
+/** Divide the files between training and validation, which has own files or the end of each file. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {

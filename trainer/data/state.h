@@ -10,16 +10,14 @@ TW_C_BEGIN
 /** Number of turns. A turn is one sequence; every so many sequences, the order of groups repeats. */
 #define TW_DATA_TURNS 1024
 
-/** The files of one entry of the data's list, which are shuffled together: ranges first .. first + n - 1 of
- *  the training split. */
+/** Files that are shuffled together: ranges first .. first + n - 1 of the training split. */
 typedef struct tw_data_group {
     size_t first, n;
     double weight;
     uint32_t n_turns; /* number of the TW_DATA_TURNS turns that the group has */
 } tw_data_group_t;
 
-/** The group that a turn takes its sequence from, and how many earlier turns of the TW_DATA_TURNS this group
- *  has. */
+/** The group from which a turn takes its sequence, and how many earlier turns this group has. */
 typedef struct tw_data_turn {
     uint32_t group, before;
 } tw_data_turn_t;

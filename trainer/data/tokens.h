@@ -37,17 +37,15 @@ static inline int tw_data_is_learned(const tw_data_range_t *range, uint64_t inde
 
 /** Open any file with a token per byte. Errors are those of tw_data_map. */
 tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
-/** Open a file of tokens: bare, as nanoGPT writes it, or with llm.c's header of 256 int32. That begins with
- *  20240520, 1, number of tokens (uint16 tokens), or 20240801, 7, number of tokens (uint32). token_bytes: 2
- *  or 4; 0: 2 for a bare file. TW_ERR_FORMAT, logged: an incomplete token at the end, another kind, version
- *  or width, or fewer tokens than the header says. */
+/** Open a file of tokens: bare, as nanoGPT writes it, or with llm.c's header of 256 int32, which begins with
+ *  20240520, 1, number of tokens (of uint16), or 20240801, 7, number (of uint32). token_bytes: 2 or 4; 0: 2
+ *  if bare. TW_ERR_FORMAT, logged: an incomplete token, another kind, version or width, too few tokens. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
 /** Map NAME.mask beside NAME.bin, which marks learned tokens. Errors, logged: TW_ERR_NOT_FOUND and the like;
  *  TW_ERR_FORMAT: the file does not have one byte for each token. */
 tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
-/** Return the largest token + 1, or 0 without tokens. Reads all. SIZE_MAX: a token does not fit into an
- *  int32. */
+/** Return the largest token + 1, or 0 without tokens. SIZE_MAX: a token does not fit into an int32. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);
 
 TW_C_END

@@ -9,9 +9,8 @@
 /* A GPU that computes for less than this share of a step is not worth its price. */
 #define LEAST_BUSY 0.5
 
-/* Other methods for even slower links, with the bits that each sends per parameter and optimizer step. Plain
- * ZeRO-3 sends 48. Sources: arXiv 2501.18512 (its losses are at 35 M to 1 G parameters), 2603.08163,
- * 2102.02888. */
+/* Other methods for even slower links: bits that each sends per parameter and optimizer step. Plain ZeRO-3
+ * sends 48. Sources: arXiv 2501.18512 (its losses at 35 M to 1 G parameters), 2603.08163, 2102.02888. */
 typedef struct method {
     const char *name;
     double bits;
@@ -27,8 +26,7 @@ static const method_t methods[] = {
     {"SparseLoCo", 0.1, "another algorithm, with error feedback; 72 G parameters were trained at 110 Mb/s"},
 };
 
-/** Return the least time of a step: the links' time for a row's bytes, or the time to compute, if that is
- *  longer. link_rate is in bytes a second. */
+/** Return the least time of a step: computing, or a row's bytes at link_rate (bytes a second) if longer. */
 static double advice_least_sec(const plan_t *plan, const tw_plan_row_t *row, double link_rate)
 {
     double link = row->inter_node_bytes / plan->cluster.n_nodes / link_rate;
@@ -56,9 +54,8 @@ static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
 #define SLOWEST_LINK 1e5
 #define FASTEST_LINK 1e14
 
-/** Find the slowest link on which today's run is fast enough: as fast as the best row could be there, or as
- *  fast as on the fastest link. What still slows it down on the fastest link would slow Thinwire down,
- *  too. */
+/** Find the slowest link on which today's run is as fast as the best row could be there, or as fast as
+ *  today's run is on the fastest link. Delays that remain on the fastest link would delay Thinwire, too. */
 static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
                                 double *link_rate)
 {
@@ -88,8 +85,7 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/** Print how many micro-batches would make computing half of a step. Their number does not change Thinwire's
- *  bytes: it sends once a step. */
+/** Print how many micro-batches would make computing half of a step. Thinwire sends once a step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

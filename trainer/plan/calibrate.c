@@ -63,7 +63,7 @@ static tw_status_t calibrate_add_line(const char *path, const json_t *line, meas
     return TW_OK;
 }
 
-/** Return 1 if a line has a step of plain ZeRO-3. A bench's lines name their set. Sampled texts are no
+/** Return 1 if a line is a step of plain ZeRO-3. A bench's lines name their set; sampled texts are no
  *  steps. */
 static int calibrate_is_plain(const json_t *line)
 {
@@ -132,8 +132,7 @@ static tw_status_t fit_value(const fit_t *fit, double *value, double low, double
     return TW_OK;
 }
 
-/** Fit what limits a step: the link's rate if the step waits most of the time, else the cores, which the
- *  ranks share with other processes. */
+/** Fit what limits a step: the link's rate if it mostly waits, else the cores that the ranks get. */
 static tw_status_t fit_waiting(const fit_t *fit)
 {
     tw_plan_cluster_t *cluster = fit->cluster;

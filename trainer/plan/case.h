@@ -58,8 +58,7 @@ typedef struct tw_plan_case {
     double flops, peak_flops, mfu; /**< of a GPU; used if no point is fitted */
     /** bytes a second of a GPU's memory, which limits its codecs; 0: codecs run on processor cores */
     double codec_memory_Bps;
-    /** plain bytes that a core encodes, or decodes, in a second, by tw_quant_kind_t; 0: this machine's
-     *  rate */
+    /** plain bytes that a core encodes, or decodes, in a second, by tw_quant_kind_t; 0: measured here */
     double codec_Bps[TW_QUANT_KINDS];
     double gpu_memory_bytes; /**< 0: not known */
     tw_plan_point_t fitted;  /**< the point that token_sec is fitted to; n_nodes 0: none */

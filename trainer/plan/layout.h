@@ -1,5 +1,4 @@
-/** Private to trainer/plan: the layout of tensors over ranks, which the planning of memory, bytes and time
- *  use. */
+/** Private to trainer/plan: the layout of tensors over ranks, for memory, bytes and time. */
 #pragma once
 
 #include "trainer/plan/plan.h"

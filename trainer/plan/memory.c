@@ -118,8 +118,7 @@ static double weights_bytes(const given_t *given)
     return here + fmax((double)given->engine->files[TW_ENGINE_WEIGHTS] * gathered - updated, 0.0);
 }
 
-/** Return the bytes of layers' inputs in memory. If they are in files, only the layer that is being copied
- *  counts. */
+/** Return the bytes of layers' inputs in memory. Of inputs in files, only the layer being copied counts. */
 static double inputs_bytes(const given_t *given)
 {
     return (double)given->engine->host[TW_ENGINE_INPUTS] +
@@ -182,8 +181,7 @@ static tw_status_t memory_of_rank(const tw_train_options_t *o, const tw_model_t 
     return TW_OK;
 }
 
-/** Returns the most that any rank needs. That is rank 0, except with Muon, where a later rank may own the
- *  largest matrix of a layer. */
+/** Returns the most that any rank needs: rank 0, or, with Muon, the owner of a layer's largest matrix. */
 tw_status_t tw_plan_memory_of(const tw_train_options_t *o, const tw_model_t *model,
                               const tw_plan_cluster_t *cluster, tw_plan_memory_t *out)
 {

@@ -28,8 +28,7 @@ typedef struct tw_plan_speed {
 
 /** Bits of a bf16 weight in the lossless codec, measured on a GPT in runs of 600 steps. */
 #define TW_PLAN_LOSSLESS_WEIGHT_BITS (tw_quant_lossless_usual_bits(TW_TYPE_BF16) + 0.2)
-/** Bits of the changes of fp8 weights, as a share of bf16 weights' bits. Measured on a GPT in runs of 300
- *  steps. */
+/** Bits of fp8 weights' changes as a share of bf16 weights'. Measured on a GPT in runs of 300 steps. */
 #define TW_PLAN_FP8_SHARE 0.36
 /** Name of the feature set with fp8 weights. */
 #define TW_PLAN_FP8_SET "fp8"
@@ -114,9 +113,8 @@ typedef struct tw_plan_traffic {
     tw_plan_flow_t step;   /**< sum of all operations of a step */
 } tw_plan_traffic_t;
 
-/** Compute the bytes of a step. They are exact, except that lossless messages count by their usual bits, and
- *  the lossless delta by cluster->delta_bits. TW_ERR_NO_MEMORY; TW_ERR_INVALID (logged): blocks that no codec
- *  has. */
+/** Compute the bytes of a step. They are exact, except for lossless messages (their usual bits) and the
+ *  lossless delta (cluster->delta_bits). TW_ERR_NO_MEMORY; TW_ERR_INVALID (logged): unsupported blocks. */
 tw_status_t tw_plan_traffic_of(const tw_train_options_t *options, const tw_model_t *model,
                                const tw_plan_cluster_t *cluster, tw_plan_traffic_t *out);
 void tw_plan_traffic_cleanup(tw_plan_traffic_t *traffic);

@@ -1,5 +1,4 @@
-/* --cluster: predicts jobs of any framework, compares them with measured steps, and plans them with
- * Thinwire. */
+/* --cluster: predicts jobs of any framework, beside measured steps, and plans them with Thinwire. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +133,7 @@ static int is_any_codec_unknown(const tw_plan_cluster_t *cluster)
     return is_any;
 }
 
-/** Plan rows of all sets except fp8, which does not run on GPUs. Codecs without a given speed are measured
- *  once. */
+/** Plan rows of all sets except fp8, which GPUs lack here. Codecs without a given speed are measured once. */
 static tw_status_t plan_here(plan_t *plan, const tw_plan_case_t *given, here_t *here)
 {
     tw_model_t *model;

@@ -15,8 +15,7 @@ typedef struct tw_plan_row {
     tw_plan_time_t time;
 } tw_plan_row_t;
 
-/** Return the bytes of a row's memory on the device. The second function returns 1 if the device has that
- *  many. */
+/** The bytes of a row's memory on the device; whether the device has that many. */
 double tw_plan_row_device_bytes(const tw_plan_row_t *row);
 int tw_plan_row_fits(const tw_plan_row_t *row, const tw_plan_cluster_t *cluster);
 /** Return the fastest row that fits, of all rows or of lossless ones only. NULL: none fits. */
@@ -31,8 +30,7 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
-/** Print the variables with which a PyTorch job gets the same as these two rows. A row without any is left
- *  out. */
+/** Print the variables that give a PyTorch job the same as these two rows, if the rows have any. */
 void tw_plan_print_torch(const tw_plan_row_t *any, const tw_plan_row_t *lossless, FILE *out);
 /** Print which features to turn on, or that none helps. */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,

@@ -68,8 +68,7 @@ static void speeds_fill(trial_t *trial)
     tw_convert_from_fp32(TW_TYPE_BF16, trial->masters, 1.0f, trial->fresh, trial->n_elems);
 }
 
-/** Set the pieces, in proportion smaller if they have more than MOST_ELEMS elements. Returns their
- *  elements. */
+/** Set the pieces, smaller in proportion if they exceed MOST_ELEMS elements. Returns their elements. */
 static size_t set_pieces(trial_t *trial, const size_t *piece_elems)
 {
     size_t all = 0, n_elems = 0;
@@ -253,8 +252,7 @@ tw_status_t tw_plan_measure_codecs(const size_t *piece_elems, size_t n_pieces,
     return status;
 }
 
-/** Read a process's memory, as the transport does between ranks of a node if messages have more than some
- *  KiB. */
+/** Read a process's memory, as the transport does between ranks of a node for large messages. */
 static tw_status_t read_memory(char *to, char *from, size_t n_bytes)
 {
     struct iovec local = {to, n_bytes}, remote = {from, n_bytes};

@@ -256,8 +256,7 @@ static int has_momenta(const timeline_t *tl, size_t unit)
     return tl->muon_products[unit] > 0.0;
 }
 
-/** Post momenta in one direction. To the owners go as many bytes as come back. In stage 0 they only come
- *  back. */
+/** Post momenta one way. In stage 0 they only come from the owners; else half of the bytes go each way. */
 static void post_momenta(timeline_t *tl, tw_plan_op_t *op, size_t unit)
 {
     tw_plan_flow_t flow = tl->traffic->units[unit].muon;

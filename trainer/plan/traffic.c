@@ -7,8 +7,7 @@
 #include "trainer/plan/layout.h"
 #include "trainer/plan/plan.h"
 
-/* Bytes that each rank sends to the next one in every operation, to check that both run the same
- * operation. */
+/* Bytes that each rank sends to the next one in every operation, to check that both run the same one. */
 #define SIGNATURE_BYTES 32.0
 /* Bytes that each rank sends to every other rank before an all-to-all, to announce sizes. */
 #define PAIR_BYTES 16.0
@@ -311,8 +310,7 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     return flow;
 }
 
-/** Return the flow of the sizes that pairs of ranks exchange before the all-to-alls to the owners and
- *  back. */
+/** Return the flow of the sizes that pairs of ranks exchange before the two all-to-alls. */
 static tw_plan_flow_t pairs_flow(const tw_plan_cluster_t *cluster)
 {
     double world = world_of(cluster), within = world * (cluster->ranks_per_node - 1);
