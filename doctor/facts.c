@@ -31,7 +31,7 @@ static int64_t device_number(const char *device, const char *file, int64_t other
     return tw_line_read(path, "", line, sizeof(line)) ? strtoll(line, NULL, 10) : otherwise;
 }
 
-/** Whether a device's speed is a real one. A virtual device's is not, unless the device is a bond. */
+/** Whether the speed that a device reports is real. A virtual device's is not, unless it is a bond. */
 static int is_hardware(const char *device)
 {
     char path[PATH_BYTES];
@@ -41,7 +41,7 @@ static int is_hardware(const char *device)
     return has_device || access(path, F_OK) == 0;
 }
 
-/** Read the third number of a file that has three: minimum, default, maximum. (tcp_rmem, tcp_wmem) */
+/** Read the third number of a file such as tcp_rmem: minimum, default, maximum. Returns 0 on failure. */
 static int64_t most_of(const char *path)
 {
     char line[LINE_BYTES];

@@ -10,7 +10,7 @@ typedef struct tw_doctor_judge {
     tw_doctor_findings_t *out;
 } tw_doctor_judge_t;
 
-/** Add a finding with empty texts, for the caller to fill in. If the list is full, the lightest is lost. */
+/** Add a finding with empty texts, to be filled in. In a full list it replaces a lighter one, or is lost. */
 tw_doctor_finding_t *tw_doctor_finding_add(tw_doctor_judge_t *judge, double weight);
 /** Append to a text, formatted as by printf. */
 __attribute__((format(printf, 2, 3))) void tw_doctor_say(char text[TW_DOCTOR_TEXT_BYTES], const char *format,

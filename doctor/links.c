@@ -73,7 +73,7 @@ static double usual_of(const tw_doctor_result_t *result, const traffic_t *nodes)
         best[2 * node] = nodes[node].receives;
         best[2 * node + 1] = nodes[node].sends;
     }
-    if (best) { /* two nodes: take the better direction, whose flow gives two of these four rates */
+    if (best) { /* two nodes: the maximum, which is the better direction's rate */
         usual = tw_quantile(best, (size_t)(2 * result->n_nodes), result->n_nodes == 2 ? 1 : 0.5);
     }
     free(best);

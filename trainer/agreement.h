@@ -7,8 +7,8 @@
 TW_C_BEGIN
 
 /** Check that all ranks have the same lines. Collective: sends 24 bytes a rank, and all lines if they differ.
- *  TW_ERR_MISMATCH on all ranks: they differ; rank 0 logs the first few lines of each such rank, with both
- *  values. TW_ERR_NO_MEMORY: now, or when lines were added. Errors of tw_coll_run. */
+ *  TW_ERR_MISMATCH on all ranks: rank 0 logs each rank's first few differing lines, with both values.
+ *  TW_ERR_NO_MEMORY: memory ran out here, or when lines were added. Errors of tw_coll_run. */
 tw_status_t tw_agree_on(tw_coll_t *coll, const tw_lines_t *lines);
 /** Return, on all ranks, the status of the first rank that failed, or TW_OK. Collective. */
 tw_status_t tw_agree_status(tw_coll_t *coll, tw_status_t status);

@@ -103,7 +103,7 @@ static int find_quota(char *group)
     return quota;
 }
 
-/** Fill in this process's place. Its cgroup namespace counts, too: in containers, names may be equal. */
+/** Fill in this process's place. `group` includes the cgroup namespace: containers may use equal names. */
 static tw_cores_place_t own_place(int64_t asked)
 {
     char boot[64], group[PATH_BYTES];

@@ -28,7 +28,7 @@ typedef struct tw_persist {
     const tw_data_t *data;
     tw_engine_t *engine;
     const volatile sig_atomic_t *stop; /* not 0 if this rank was asked to end; may be NULL */
-    /* id of the run: new and equal on all ranks, until the run resumes another, whose id it takes */
+    /* id of the run, equal on all ranks: a new id, or the id of the run that was resumed */
     uint64_t id;
     int is_new;            /* 1: `id` is new */
     uint64_t resumed_step; /* step of the checkpoint that was resumed; 0: a new run */

@@ -1,4 +1,4 @@
-/* Runs a rank's whole run, step after step. */
+/* Does a rank's whole run, step after step. */
 #include <math.h>
 
 #include "trainer/fit.h"
@@ -40,7 +40,7 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** Wait for the operations that a step has left, as the next step would. So this counts as training. */
+/** Wait for operations that a step has left. The next step would wait for them: it is training's time. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();

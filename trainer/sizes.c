@@ -1,4 +1,4 @@
-/* Checks sizes that depend on several keys. No values of the keys make it overflow. */
+/* Checks sizes that depend on several keys. No values of the keys make its arithmetic overflow. */
 #include "trainer/shape.h"
 
 /* Bytes of a parameter: 2 each for weight and gradient, 4 each for the master weight and two moments. */

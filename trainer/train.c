@@ -151,7 +151,7 @@ typedef struct output {
     double begin_sec;
     uint64_t begin_step; /* the run's first step - 1 */
     /* Sums over the last steps, in which older steps count less. A step's waiting time is measured from one
-     * norm to the next, while its duration is not, so only such sums compare. */
+     * norm to the next, its duration is not. So the two compare only as sums over steps. */
     double tokens, step_sec, wait_sec, bytes;
     double box_link_bps; /* rate of the links of a cluster in a box; 0: not in a box */
     tw_status_t status;

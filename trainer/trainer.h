@@ -26,7 +26,7 @@ typedef struct tw_trainer_step {
     double grad_norm; /**< 2-norm of the mean gradient, before clipping */
     uint64_t tokens;  /**< tokens of all ranks */
     double step_sec;  /**< seconds of the step without validation and checkpoint */
-    /** parts of it; the rest is the last reductions and the norm */
+    /** parts of step_sec; the rest is the last reductions and the norm */
     double forward_sec, backward_sec, update_sec;
     /** Processor time of the step: of the threads that compute, and of the process's other threads, which
      *  communicate. */
@@ -99,15 +99,15 @@ typedef struct tw_trainer_output {
 
 /** Arguments of a run. All pointers are borrowed until it ends. */
 typedef struct tw_trainer_params {
+    const char *config; /**< path of a JSON file; NULL: the defaults */
     /** [n_sets] such as "zero_optimization.stage=3"; they replace the file's values */
-    const char *config;
-    const char *const *sets; /**< [n_sets] "zero_optimization.stage=3"; they override the file */
+    const char *const *sets;
     size_t n_sets;
     /** A deterministic communicator for host memory, with a progress thread. NULL: the run joins the
      *  launcher's job, and leaves it at the end. */
     tw_coll_t *coll;
-    /** Called on rank 0 before it waits for others; may be NULL. If it fails, and logs why, no rank
-     *  begins. */
+    /** Called on rank 0 before the other ranks are needed; may be NULL. It logs its errors. If it returns
+     *  one, no rank begins. */
     tw_status_t (*prepare)(void *ctx);
     /** called on every rank after each step; may be NULL */
     void (*on_step)(void *ctx, const tw_trainer_step_t *step);
@@ -134,7 +134,7 @@ const tw_trainer_set_t *tw_trainer_set_get(size_t index);
 /** Return the set with this name, or NULL. */
 const tw_trainer_set_t *tw_trainer_set_find(const char *name);
 
-/** Run one rank's whole run. Collective over the ranks. Errors: TW_ERR_CONFIG (logged), the file or a key is
+/** Do one rank's whole run. Collective over the ranks. Errors: TW_ERR_CONFIG (logged), the file or a key is
  *  wrong, or a machine has less memory than its ranks need; TW_ERR_MISMATCH, an alarm, or ranks have
  *  different configurations, data, checkpoints or weights (rank 0 logs rank and values); TW_ERR_IO,
  *  TW_ERR_FORMAT, data or a checkpoint (logged with the file); TW_ERR_TIMEOUT, a live rank has not joined an

@@ -33,7 +33,7 @@ static const tw_safetensors_tensor_t *find_name(const tw_weights_t *weights, con
     return found;
 }
 
-/** Find a tensor by its name. Models without a head lack the prefix "transformer." or "model.". */
+/** Find a tensor by its name. Models saved without a head lack the prefix "transformer." or "model.". */
 static const tw_safetensors_tensor_t *find(const tw_weights_t *weights, const char *name)
 {
     const tw_safetensors_tensor_t *found = find_name(weights, name);

@@ -1,5 +1,5 @@
-/** A run's configuration: a JSON file with DeepSpeed's keys, keys of Thinwire's under "thinwire", and the
- *  model under "model".
+/** A run's configuration: a JSON file with DeepSpeed's keys, Thinwire's keys under "thinwire", and the model
+ *  under "model".
  *
  *  One table (options.c) has each key's default, range and meaning. A key's name is its dotted path, such as
  *  "zero_optimization.stage". DeepSpeed's keys that have no effect here are accepted, and one line says why

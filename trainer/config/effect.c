@@ -67,7 +67,7 @@ static int has_masks(const tw_train_options_t *o)
     return ((kinds_of(o->data) | kinds_of(o->val_data)) & TOKENS) != 0;
 }
 
-/** Return 1 if there may be .jsonl files, which are named or match a pattern. */
+/** Return 1 if there may be .jsonl files, by name or by a pattern. */
 static int may_have_chats(const tw_train_options_t *o)
 {
     return strstr(o->data, ".jsonl") || strstr(o->val_data, ".jsonl") || strpbrk(o->data, "*?[") ||

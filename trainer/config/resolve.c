@@ -53,8 +53,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
         (long long)micro, (long long)accumulation, (long long)world, most);
 }
 
-/** Resolve batch = micro * accumulation * ranks. Any two of the first three give the third. If one is given,
- *  the others become as small as possible, the accumulation first. */
+/** Resolve batch = micro * accumulation * ranks. Any two of the first three give the third. If only one is
+ *  given, accumulation becomes 1, and without a batch, micro does, too. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
@@ -139,7 +139,7 @@ static tw_status_t check_replicas(const tw_train_options_t *o)
     return o->replicas == TW_TRAIN_REPLICAS_DEVICE ? tw_train_refuse_any(TW_TRAIN_LIST(refusals)) : TW_OK;
 }
 
-/** Refuse algorithms and features that do not exist here. DeepSpeed's AdamW, too, ignores adam_w_mode. */
+/** Refuse algorithms and features that do not exist here. adam_w_mode matters for Adam only. */
 static tw_status_t check_features(const tw_train_options_t *o)
 {
     const tw_train_refusal_t refusals[] = {

@@ -18,7 +18,7 @@ static tw_status_t not_there(void)
         "a text");
 }
 
-/** Copy `in` to `out`, and return the number of bytes. The caller checks `out` for errors with ferror. */
+/** Copy `in` to `out`, and return the number of bytes. Errors of writing stay in `out` (ferror). */
 static long pass_on(FILE *in, FILE *out)
 {
     char buffer[65536];

@@ -7,7 +7,7 @@
 
 TW_C_BEGIN
 
-/** Number of turns. A turn is one sequence; every so many sequences, the order of groups repeats. */
+/** A turn is one training sequence. The order in which groups take turns repeats after this many turns. */
 #define TW_DATA_TURNS 1024
 
 /** Files that are shuffled together: ranges first .. first + n - 1 of the training split. */

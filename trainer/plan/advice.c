@@ -85,7 +85,7 @@ static void print_methods(const plan_t *plan)
     }
 }
 
-/** Print how many micro-batches would make computing half of a step. Thinwire sends once a step. */
+/** Print how many micro-batches would make computing half of a step. Thinwire sends only once a step. */
 static void print_accumulation(const plan_t *plan, const tw_plan_row_t *best, const tw_plan_point_t *point)
 {
     double link = best->inter_node_bytes / plan->cluster.n_nodes / (plan->cluster.link_bps / 8.0);

@@ -8,7 +8,7 @@
 #include "trainer/input.h"
 #include "trainer/plan/plan.h"
 
-/* The first steps of a run are not used: memory and connections are not warm yet. */
+/* Steps at a run's beginning that are not used, since memory and connections are not warm yet. */
 #define WARM_UP 3
 
 /* Share of a link's rate that payload gets. Ethernet, IP and TCP with time stamps leave 1448 of 1514 bytes;
@@ -63,8 +63,7 @@ static tw_status_t calibrate_add_line(const char *path, const json_t *line, meas
     return TW_OK;
 }
 
-/** Return 1 if a line is a step of plain ZeRO-3. A bench's lines name their set; sampled texts are no
- *  steps. */
+/** Return 1 if a line is a step of plain ZeRO-3. A bench's lines name their set; samples are no steps. */
 static int calibrate_is_plain(const json_t *line)
 {
     if (json_object_get(line, "sample")) {

@@ -95,7 +95,7 @@ tw_status_t tw_plan_case_fit(const tw_plan_case_t *given, double *token_sec);
 tw_status_t tw_plan_case_predict(const tw_plan_case_t *given, const tw_plan_point_t *point, double token_sec,
                                  tw_plan_case_time_t *out);
 
-/** Set the speeds of those codecs [TW_QUANT_KINDS] for which the case has codec_memory_Bps or codec_Bps. */
+/** Set the speeds in codecs [TW_QUANT_KINDS] that the case gives by codec_memory_Bps or codec_Bps. */
 void tw_plan_case_codecs(const tw_plan_case_t *given, double delta_bits, tw_plan_speed_t *codecs);
 
 /** Print predicted and measured steps side by side, as a Markdown table. Errors of tw_plan_case_fit. */

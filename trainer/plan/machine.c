@@ -77,8 +77,8 @@ static double compute_alone(tw_plan_machine_t *machine, double sec, double until
     return sec - has * speed(machine, 1);
 }
 
-/** Let the compute thread and the progress thread run, which works on a stage of `op`, until either ends.
- *  Returns the seconds left to compute. */
+/** Let both threads run until either ends its work, which is a stage of `op` for the progress thread. Returns
+ *  the seconds left to compute. */
 static double compute_beside(tw_plan_machine_t *machine, double sec, tw_plan_op_t *op)
 {
     double both = fmin(sec, op->left);

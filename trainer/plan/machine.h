@@ -23,8 +23,7 @@ typedef struct tw_plan_machine {
     double cores;       /**< cores of this rank; with 2, its threads never share one */
     double now, waited; /**< the compute thread's clock, and its waiting time so far, in seconds */
     double link_free;   /**< time when the link has carried everything so far */
-    /** most seconds of idle time after which a shaped link catches up at a higher rate */
-    double burst_sec;
+    double burst_sec;   /**< a shaped link makes up for at most this many idle seconds by sending faster */
     /** in the order of posting; the caller's array, with a place for each operation */
     tw_plan_op_t **under_way;
     size_t n_under_way;

@@ -1,4 +1,4 @@
-/* --cluster: predicts jobs of any framework, beside measured steps, and plans them with Thinwire. */
+/* The flag --cluster: predicts jobs of any framework, beside measured steps, and plans them with Thinwire. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -182,7 +182,7 @@ static const tw_quant_delta_segment_t *delta_segments(const trial_t *trial, int 
     return trial->delta_segments;
 }
 
-/** Measure the lossless delta, with the rounding of masters before it and the copy for the owner after it. */
+/** Measure the lossless delta, with the rounding of masters before it and the owner's own copy after it. */
 static tw_status_t measure_delta(const trial_t *trial, tw_plan_speed_t *speed)
 {
     tw_quant_delta_t *delta = NULL;

@@ -43,7 +43,7 @@ typedef struct timeline {
     size_t asked; /* visits of the micro-batch whose gathers are posted */
     /* blocks among the asked visits, and among visits before the current one */
     size_t blocks_asked, blocks_left;
-    /* units whose changes are in the replica, are sent, are ready to send */
+    /* numbers of units whose changes are in the replica, are sent, or are ready to send */
     size_t synced, sync_posted, sync_due;
     uint32_t random;
     /* variation of this step; the next step has the opposite, so that the mean is right */
@@ -371,7 +371,7 @@ static void share_compute(timeline_t *tl, const tw_model_t *model, double comput
     double all = head + (double)tl->n_layer * block;
     double micro_sec = fmax(compute_sec - tl->cluster->update_sec, 0.0) / (double)tl->options->accumulation;
     if (tl->options->optimizer ==
-        TW_TRAIN_MUON) { /* at the rate of the model's products, one forwards and two backwards */
+        TW_TRAIN_MUON) { /* as fast as the model's products: one forward, two backward */
         double tokens = (double)(tl->options->micro_batch * tl->options->sequence);
         tl->muon_product_sec = micro_sec / (3.0 * all * tokens);
     }

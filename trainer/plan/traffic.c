@@ -260,7 +260,7 @@ static double change_bytes(const counting_t *counting, const cut_t *cut)
     return n_elems * counting->cluster->delta_bits / 8.0;
 }
 
-/** Returns the flow of a cut's changes. cluster->delta_bits of lossless ones includes their lengths. */
+/** Returns the flow of a cut's changes. cluster->delta_bits counts the lengths of lossless ones, too. */
 static tw_plan_flow_t sync_cut(const counting_t *counting, const cut_t *cut, const tw_quant_codec_t *codec)
 {
     const tw_plan_cluster_t *cluster = counting->cluster;
