@@ -11,7 +11,7 @@ typedef struct tw_model_ops {
     void (*destroy)(tw_model_t *model);
     double (*unit_products)(const tw_model_t *model, size_t unit, size_t seq_len);
     tw_model_sizes_t (*sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
-    tw_status_t (*reserve)(tw_model_t *model); /* reserves for model->batch and seq_len, which are valid */
+    tw_status_t (*reserve)(tw_model_t *model); /* for model->batch and model->seq_len, checked before */
     tw_status_t (*embed_forward)(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                  float *x);
     void (*embed_backward)(tw_model_t *model, const int32_t *tokens, const float *dx, float *const *grads);
@@ -26,7 +26,7 @@ typedef struct tw_model_ops {
     void (*logits)(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
 } tw_model_ops_t;
 
-/** Memory and waiting of a model that computes on a device: as in model.h. */
+/** The functions of model.h that handle memory and wait, for a model that computes on a device. */
 typedef struct tw_model_device_ops {
     tw_model_sizes_t (*host_sizes)(const tw_model_t *model, size_t batch, size_t seq_len);
     void *(*alloc)(tw_model_t *model, size_t bytes);
@@ -53,11 +53,11 @@ typedef struct tw_root_scratch {
     float *norm, *d_norm;        /* (N,C) */
     float *logits;               /* (logit_rows,V) */
     double *losses;              /* (logit_rows) */
-    size_t logit_rows;           /* rows of logits at a time */
+    size_t logit_rows;           /* rows (tokens) of logits that are computed at a time */
     tw_model_norm_stats_t stats; /* (N) */
 } tw_root_scratch_t;
 
-/** The part that all kinds have; a kind's own struct begins with it. */
+/** The fields that all kinds of models have. A kind's own struct begins with them. */
 struct tw_model {
     const tw_model_ops_t *ops;
     const tw_model_device_ops_t *device; /* NULL: the model is on this processor */
@@ -67,16 +67,16 @@ struct tw_model {
     tw_model_unit_t *units; /* [n_units] */
     size_t n_units;
     int root[TW_ROOT_TENSORS]; /* a root tensor's place in its unit; -1: the model has no such tensor */
-    int block[TW_MODEL_MOST_TENSORS]; /* the same for a block's tensors, by the enum of its kind */
+    int block[TW_MODEL_MOST_TENSORS]; /* a block tensor's place in its unit, or -1; by the enum of the kind */
     size_t n_params;
-    size_t batch, seq_len; /* what was reserved; 0: nothing yet */
+    size_t batch, seq_len; /* sizes that memory is reserved for; 0: none yet */
     const int32_t *starts; /* where documents start (B,T); NULL: a sequence is one document */
     tw_compute_t compute;
     void *memory;                          /* memory of tw_model_scratch_alloc; NULL: nothing is reserved */
     const tw_root_scratch_t *root_scratch; /* in the kind's scratch; NULL: nothing is reserved */
 };
 
-/** Return the tensor of the output layer's weight: the embedding's, if it has none of its own. */
+/** Return the root's tensor that is the output layer's weight: the token embedding if the two are tied. */
 static inline int tw_root_head_tensor(const tw_model_t *model)
 {
     return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
@@ -89,19 +89,20 @@ tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);
 /** Free tensors, their names and units, and what the model computes with. */
 void tw_model_cleanup(tw_model_t *model);
 
-/** Fill in tensors, units and places from the config (tensors.c). TW_ERR_NO_MEMORY, logged; tw_model_cleanup
- *  frees what was made. */
+/** Fill in tensors, units, root and block from the config (tensors.c). TW_ERR_NO_MEMORY, logged;
+ *  tw_model_cleanup frees them. */
 tw_status_t tw_model_tensors_init(tw_model_t *model);
-/** Check that these B x T numbers are words, or, for targets, TW_MODEL_NO_TARGET. TW_ERR_INVALID, logged. */
+/** Check that B x T numbers are tokens of the vocabulary. A target may also be TW_MODEL_NO_TARGET.
+ *  TW_ERR_INVALID, logged. */
 tw_status_t tw_model_tokens_check(const tw_model_t *model, const int32_t *tokens);
 tw_status_t tw_model_targets_check(const tw_model_t *model, const int32_t *targets);
 
-/** Allocate a buffer for the model's scratch, in place of the one before; the model owns it.
+/** Allocate the model's scratch buffer, and free the one before. The model owns it; `carver` divides it.
  *  TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_model_scratch_alloc(tw_model_t *model, size_t bytes, tw_carver_t *carver);
 
 /* ---- root.c: calls of tw_model_ops_t that all kinds share */
-/** Carve logits, losses and statistics; the kind sets the other pointers. */
+/** Carve logits, losses and norm statistics for n tokens. The caller sets the other pointers. */
 tw_root_scratch_t tw_root_scratch_carve(tw_carver_t *carver, const tw_model_config_t *config, size_t n);
 tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights, const int32_t *tokens,
                                   float *x);

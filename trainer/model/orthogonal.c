@@ -1,6 +1,6 @@
 /* Computes a matrix's polar factor, approximately: repeated x = x (a + b x'x + c (x'x)^2) moves its singular
- * values towards 1. A matrix of r x c, r the shorter, takes 2 r r c + r r r multiplications a step, which the
- * model's threads share. */
+ * values towards 1. A matrix whose sides are r <= c takes 2 r r c + r r r multiplications a step. The model's
+ * threads share them. */
 #include <math.h>
 #include <string.h>
 

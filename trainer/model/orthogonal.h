@@ -1,4 +1,4 @@
-/** Private to trainer: the steps that make a matrix orthogonal, wherever they are computed. */
+/** Private to trainer: constants of tw_model_orthogonalize, for the processor and for devices. */
 #pragma once
 
 #include "trainer/model/ops.h"
@@ -11,7 +11,7 @@ TW_C_BEGIN
 #define TW_ORTHOGONAL_B (-4.7750f)
 #define TW_ORTHOGONAL_C 2.0315f
 
-/** Return what to multiply x by before the first step, so that no singular value is above 1. */
+/** Return the factor to multiply x by before the first step, so that no singular value is above 1. */
 float tw_orthogonal_scale(const float *x, size_t n_elems);
 
 TW_C_END

@@ -1,11 +1,12 @@
-/* Computes products in pieces, each by one thread. A library sums in an order that depends on a product's
- * shape, so the pieces depend on the product's shape alone, not on the number of threads. */
+/* Computes a matrix product in pieces, each by one thread. The library's order of summation depends on the
+ * shape that it is given. So the pieces depend only on the product's shape, not on the number of threads, and
+ * the bits are the same with any number. */
 #include "trainer/model/spread.h"
 
-/* Four times as many pieces would take one thread up to a fifth longer: each reads its factors again. So no
- * product keeps more than 16 threads busy. */
+/* MOST_PIECES is a limit, as each piece reads its factors again: with 64 pieces a single thread took up to a
+ * fifth longer. The price: no product keeps more than 16 threads busy. */
 enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
-/* Multiplications of a piece: below this, waking a thread costs more. */
+/* Least multiplications of a piece: to wake a thread costs more than fewer are worth. */
 #define LEAST_WORK ((size_t)4 << 20)
 
 static size_t half_of(size_t side)
