@@ -1,20 +1,21 @@
-/* Decides when to stop: at a norm that is 0 or not finite, at a loss that jumps. Reports lagging replicas. */
+/* Finds bad steps: a norm that is not finite, a loss or norm that jumps. Stops, or skips the step. Stops if
+ * the norm is 0. Reports lagging replicas. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "trainer/engine/calls.h"
 
-/* Weight of a step in the moving mean: about the last 20 steps count. */
+/* Weight of a new loss in the moving mean, which so covers about the last 20 steps. */
 #define RECENT_SHARE 0.05
 
-/* ---- where it began ------------------------------------------------------------------------------------ */
+/* ---- which tensor was not finite first ----------------------------------------------------------------- */
 
 static int is_vector(const tw_engine_t *engine, size_t tensor)
 {
     return engine->tensors[tensor].n_dims < 2;
 }
 
-/* Layers of the root: embeddings, the last norm, and an output layer if that has weights of its own. */
+/* Layers of the root. There is an OUTPUT only if the output layer is not tied to the embedding. */
 typedef enum root_layer { OUTPUT, NORM, EMBEDDINGS } root_layer_t;
 
 static root_layer_t root_layer_of(const tw_engine_t *engine, size_t tensor)
@@ -37,8 +38,8 @@ static size_t add_root_layer(const tw_engine_t *engine, root_layer_t layer, size
     return n;
 }
 
-/** Write the tensors to order [n_tensors] as backward comes to them: the root's output layer and norm, the
- *  blocks from the last one's last tensor on, the embeddings. Bad values spread in this order. */
+/** Write all tensors to order [n_tensors] in backward's order: the root's output layer and norm, the blocks'
+ *  tensors from the last to the first, the embeddings. Values that are not finite spread in this order. */
 static void backward_order(const tw_engine_t *engine, size_t *order)
 {
     const tw_engine_unit_t *root = &engine->units[TW_MODEL_ROOT];
@@ -70,8 +71,9 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
     return norm.n_nonfinite == 0;
 }
 
-/** Find the first tensor of this rank's shards that is not finite: among weights (0 .. n_tensors - 1), which
- *  spoil all gradients, then among gradients (n_tensors + place in the order); UINT64_MAX: none is. */
+/** Return the first tensor of this rank's shards that is not finite. Weights come first, as they spoil all
+ *  gradients: the result is a weight's tensor (below n_tensors), or n_tensors + a gradient's index in order,
+ *  or UINT64_MAX if all values are finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -87,7 +89,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/** Return the lowest rank that has the first one of all. */
+/** Return the lowest rank with the least of the ranks' results of find_nonfinite, all [world]. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;
@@ -97,7 +99,7 @@ static size_t first_of(const uint64_t *all, int world)
     return first;
 }
 
-/** Log which tensor is not finite: as an error if it is a weight, as such a step cannot be skipped. */
+/** Log the tensor that is not finite. A weight is an error, as skipping the step would not help. */
 static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t *order)
 {
     int is_weight = own < engine->n_tensors, stops = engine->options->bad_step == TW_TRAIN_BAD_STOP;
@@ -112,8 +114,8 @@ static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t 
     }
 }
 
-/** Find where values that are not finite began, and let one rank log it; *is_weight is 1 if a weight is
- *  the first. Collective: all ranks know that a gradient is not finite. */
+/** Find the first tensor of all ranks that is not finite; the rank that has it logs it. *is_weight is 1 if it
+ *  is a weight. Collective, after the exchange told all ranks of a gradient that is not finite. */
 static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 {
     size_t *order = calloc(engine->n_tensors, sizeof(*order));
@@ -142,7 +144,7 @@ static tw_status_t name_nonfinite(const tw_engine_t *engine, int *is_weight)
 
 #define WHY_BYTES 160
 
-/** Return 1 if a step is bad, with the reason in why [WHY_BYTES]; all ranks find the same. */
+/** Return 1 if a step is bad, with the reason in why [WHY_BYTES]. All ranks get the same result. */
 static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *report, double norm, char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -172,7 +174,7 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
     return 1;
 }
 
-/** Stop all ranks; rank 0 alone logs why. */
+/** Return the error that stops training, as all ranks do here. Only rank 0 logs why. */
 static tw_status_t stop(const tw_engine_t *engine, const char *why)
 {
     if (engine->rank == 0) {
@@ -181,7 +183,7 @@ static tw_status_t stop(const tw_engine_t *engine, const char *why)
     return TW_ERR_MISMATCH;
 }
 
-/** Skip a bad step, or stop if there were too many. */
+/** Let a bad step pass with a warning, or stop if there were too many. */
 static tw_status_t pass_over(tw_engine_t *engine, const char *why)
 {
     const tw_train_options_t *o = engine->options;
@@ -210,8 +212,8 @@ static tw_status_t alarm_judge(tw_engine_t *engine, const tw_engine_report_t *re
     return is_nonfinite ? TW_ERR_MISMATCH : stop(engine, why);
 }
 
-/** Report how many of this rank's blocks lag after the last deltas: when it begins, then as often as steps
- *  are printed. */
+/** Warn of this rank's blocks that lag behind their masters after the last deltas. The first time it always
+ *  warns, then only at steps that are printed. */
 static void report_lag(tw_engine_t *engine)
 {
     tw_hpz_counters_t counters;

@@ -1,5 +1,5 @@
-/* Decides what options mean for a step: how much goes at a time, what is encoded, in which order. Engines ask
- * it, and so does the planner. */
+/* Derives from the options how a step runs: sizes of operations, which tensors are special, the order of
+ * units. The engine and the planner (trainer/plan) both call it. */
 #include "trainer/engine/engine.h"
 
 size_t tw_engine_visited(size_t n_layer, size_t visit)

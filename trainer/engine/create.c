@@ -23,7 +23,7 @@ static void *take_near_changes(void *ctx, size_t n_bytes)
                                 "changes of replicas (thinwire.replicas is device)");
 }
 
-/** Place the replicas on the model's device. */
+/** Set params so that replicas are on the model's device. */
 static tw_status_t place_near(tw_engine_t *engine, tw_hpz_params_t *params)
 {
     const tw_device_replicas_params_t near = {
@@ -88,7 +88,7 @@ static tw_status_t create_hpz(tw_engine_t *engine)
 
 /* ---- slots and operations ------------------------------------------------------------------------------ */
 
-/** Return the most segments of an operation: hpz makes at most one for each rank and tensor. */
+/** Return the most segments that a unit's operation can have: hpz makes at most one per rank and tensor. */
 static size_t max_segments(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     return unit->n_tensors * (size_t)engine->world;
@@ -102,8 +102,8 @@ static tw_status_t slot_init(tw_engine_t *engine, tw_engine_slot_t *slot, size_t
                        : TW_ERR_NO_MEMORY;
 }
 
-/** Allocate a slot for gathered units. If replicas are on the model's device, units are gathered there; with
- *  a delta, nowhere else. */
+/** Allocate a slot for gathered units. If replicas are on the model's device, the slot has a buffer there.
+ *  With a delta that is its only buffer, as all gathers are from replicas. */
 static tw_status_t gather_slot(tw_engine_t *engine, tw_engine_slot_t *slot, size_t unit)
 {
     static const char what[] = "gathered weights";
@@ -148,8 +148,8 @@ static tw_status_t gather_slots(tw_engine_t *engine)
     return status;
 }
 
-/** Allocate the slots that gradients are reduced from. A root that does not fit in a slice uses the blocks'
- *  slots, slice by slice. */
+/** Allocate the slots that gradients are reduced from. If the root is larger than a slice, it has no slot;
+ *  its slices use the blocks' slots. */
 static tw_status_t reduce_slots(tw_engine_t *engine)
 {
     size_t most = tw_reduce_slice_elems(engine), root = engine->units[TW_MODEL_ROOT].n_elems,
@@ -204,7 +204,7 @@ static tw_status_t moving(tw_engine_t *engine)
 
 /* ---- what is computed with ----------------------------------------------------------------------------- */
 
-/** Allocate what layers save for backward. Layers that are recomputed share one place. */
+/** Allocate the activations that blocks save for backward. With recomputation all blocks share one buffer. */
 static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
 {
     engine->saved = tw_engine_alloc(engine, TW_ENGINE_ACTIVATIONS, engine->n_layer, sizeof(*engine->saved),
@@ -221,7 +221,7 @@ static tw_status_t take_saved(tw_engine_t *engine, size_t saved_bytes)
     return engine->saved ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/** Count the model's own memory: scratch, and on a device host memory for what comes back. */
+/** Count the memory that tw_model_reserve allocates: scratch, and for a device also host memory. */
 static void count_model(tw_engine_t *engine, const tw_model_sizes_t *sizes)
 {
     int is_on_device = tw_model_is_on_device(engine->model);
@@ -347,7 +347,7 @@ tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out
     return TW_OK;
 }
 
-/** Wait for the gathers of a walk that a failure may have interrupted. */
+/** Wait for gathers that are still in flight, in case a failure interrupted a walk. */
 static void give_up_walk(tw_engine_t *engine)
 {
     tw_engine_wait(engine, &engine->root_slot.ops);

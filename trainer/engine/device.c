@@ -1,7 +1,7 @@
-/* Decides where each holding of memory lies, and checks that the device has room for its own. On CPUs the
- * device is only a count: all memory that is not offloaded to host memory or files. A real device has what
- * the model computes in, activations, the optimizer's state and gradients; and, if they are placed there,
- * replicas and what is gathered from them. */
+/* Decides where each holding (purpose) of memory lies, and checks that the device has room. On CPUs "the
+ * device" is only a sum: all memory that is not offloaded to host memory or files. A GPU holds the model's
+ * scratch, activations, the optimizer's state and its gradients. If replicas are placed on the GPU, it also
+ * holds them and the units gathered from them. */
 #include "trainer/engine/calls.h"
 
 static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
@@ -10,8 +10,9 @@ static const char *const names[TW_ENGINE_HOLDING_COUNT] = {
     [TW_ENGINE_MOVING] = "moving",         [TW_ENGINE_ACTIVATIONS] = "activations",
     [TW_ENGINE_SCRATCH] = "scratch"};
 
-/** Keep in host memory what a model on a device takes from there and gives back: weights and gradients. The
- *  optimizer's state stays on the device, unless offloaded or Muon's: momenta are sent from the host. */
+/** Place weights, gradients and their buffers in host memory, where a model on a device reads and writes
+ *  them. The optimizer's state stays on the device, unless it is offloaded. With Muon it is in host memory,
+ *  as momenta are sent from there. */
 static void keep_in_host_memory(tw_engine_t *engine)
 {
     static const tw_engine_holding_t holdings[] = {TW_ENGINE_WEIGHTS, TW_ENGINE_GRADIENTS, TW_ENGINE_MOVING,
@@ -68,8 +69,8 @@ int tw_engine_is_full(const tw_engine_t *engine)
     return room > 0 && tw_engine_device_bytes(engine) > room;
 }
 
-/** Print "optimizer 14", "weights 2 in host memory", or "optimizer 14 and 12 in host memory", as a GPU's
- *  optimizer has room there for checkpoints. */
+/** Print "optimizer 14", "weights 2 in host memory", or "optimizer 14 and 12 in host memory". The last form
+ *  is for an optimizer on a GPU, which also has host memory for checkpoints. */
 static int print_holding(const tw_engine_t *engine, int holding, char *text, size_t n)
 {
     const tw_engine_home_t *home = &engine->homes[holding];

@@ -1,5 +1,4 @@
-/* Exchanges what ranks know of a step: their parts of the norm, their losses, and what they have sent and
- * hold. */
+/* Exchanges the ranks' figures of a step: their parts of the norm, losses, bytes sent, and memory. */
 #include "trainer/engine/calls.h"
 
 #include <stdlib.h>

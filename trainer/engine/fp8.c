@@ -1,13 +1,13 @@
-/* model.gather=fp8: all ranks compute with layers' matrices rounded to e4m3 times a power of two. They agree
- * on each matrix's power whenever masters are new. The rounded values are kept as bf16; masters and moments
- * are not rounded. */
+/* model.gather=fp8: all ranks compute with blocks' matrices whose values are e4m3 numbers times a power of
+ * two. After each update of the masters, ranks agree on each matrix's power. The rounded values are stored as
+ * bf16. Masters and moments are not rounded. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "quant/e4m3.h"
 #include "trainer/engine/calls.h"
 
-/* A rank tells its exponent of a tensor plus this, or 0 if it has no part of the tensor. */
+/* A rank sends the exponent that its piece of a tensor needs, plus this; 0 for a tensor that is not fp8. */
 #define TOLD 128
 
 tw_status_t tw_fp8_init(tw_engine_t *engine)
@@ -25,8 +25,8 @@ tw_status_t tw_fp8_init(tw_engine_t *engine)
 
 typedef struct fp8_call {
     const tw_engine_t *engine;
-    uint8_t *told; /* [n_tensors] */
-    size_t first;  /* the first tensor of those that the call handles */
+    uint8_t *told; /* [n_tensors] exponents that this rank sends */
+    size_t first;  /* the first tensor that the call handles */
 } fp8_call_t;
 
 static void find_exponent(void *ctx, size_t tensor, int thread)

@@ -1,6 +1,6 @@
-/* Tensors that are trained unlike the rest. A frozen tensor has no gradient to be sent, no moments, and no
- * new weights to be gathered; operations on the others are the same as without it. In stage 3 without a delta
- * every rank keeps it whole, gathered once. */
+/* Groups of tensors with their own options: learning rate, decay, frozen. A frozen tensor sends no gradient,
+ * has no moments, and has no new weights to gather. Operations on other tensors do not change. In stage 3
+ * without a delta every rank gathers frozen tensors once and keeps them whole. */
 #include <string.h>
 
 #include "trainer/engine/calls.h"
@@ -36,7 +36,7 @@ tw_quant_adamw_t tw_groups_adamw(const tw_engine_t *engine, size_t tensor, doubl
 
 size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
 {
-    /* hpz's array, valid until its next call */
+    /* args->segments is hpz's own array, which may be changed until its next call */
     tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
     size_t n = 0;
     for (size_t i = 0; i < args->n_segments && engine->n_frozen > 0; i++) {
@@ -48,7 +48,7 @@ size_t tw_groups_leave_out(const tw_engine_t *engine, tw_coll_args_t *args)
     return args->n_segments;
 }
 
-/** Keep only segments of frozen tensors; return how many there are. */
+/** Remove the segments of all tensors that are not frozen. Return how many segments are left. */
 static size_t leave_frozen(const tw_engine_t *engine, tw_coll_args_t *args)
 {
     tw_coll_segment_t *segments = (void *)(uintptr_t)args->segments;
@@ -85,7 +85,8 @@ tw_status_t tw_frozen_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Gather a unit into the slots that training gathers to; plain, whatever codec weights have in training. */
+/** Gather a unit's frozen tensors through a slot of training, and copy them to engine->kept. No codec is
+ *  used, so that they are exact. */
 static tw_status_t gather_unit(tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];

@@ -1,11 +1,11 @@
-/* Keeps layers' inputs, which backward needs again. If they are kept on the device, they stay where they were
- * computed. If they are kept in host memory or a file, they are copied there, and back when backward comes to
- * them; the device then has three buffers: two that forward uses in turn, and one for an input that is copied
- * back.
+/* Keeps layers' inputs, which backward needs again. On the device they stay where they were computed. If they
+ * are kept in host memory or a file, they are copied there, and copied back when backward needs them. Then
+ * the device has three buffers, near[]: forward uses [0] and [1] in turn, and inputs are copied back to [2].
  *
- *  x[unit] output of a unit, input of the next; the last one's is never kept, its gradient overwrites it.
+ * x[unit] is the output of a unit and the input of the next unit. The last unit's output, in near[0], is not
+ * kept: its gradient overwrites it. With recomputation near[1] takes recomputed outputs, which are not used.
  *
- * Errors of copies show later, in tw_model_finish. */
+ * tw_model_finish returns the errors of copies. */
 #include "trainer/engine/calls.h"
 
 static int are_away(const tw_engine_t *engine)

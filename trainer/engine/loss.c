@@ -1,17 +1,17 @@
-/* Measures what lossy codecs do to gradients and weights, on a sample of this rank's, so that a figure shows
- * what a loss curve would not. */
+/* Measures the errors of lossy codecs on a sample of this rank's gradients and weights. The figures show harm
+ * that a loss curve would not show. */
 #include "quant/loss.h"
 
 #include "trainer/engine/calls.h"
 
-/* A 64th of the elements is measured in every 16th step: a thousandth of the time to encode all of them. */
+/* 1 of SHARE elements is measured in every 16th step: a thousandth of the time to encode all elements. */
 #define EVERY_STEPS 16
 #define SHARE 64
 /* Warn if more than this share of a tensor's gradients becomes 0. For values of similar size, rounding to 4
  * bits makes 15 to 20 % of them 0. */
 #define MOST_VANISHED 0.5
 #define LEAST_VALUES 1024
-/* warn after this many measurements in a row: at first some gradients are small for a while */
+/* warn after this many measurements in a row, as some gradients are small only early in a training */
 #define MOST_TIMES 4
 
 tw_status_t tw_loss_init(tw_engine_t *engine)
@@ -26,7 +26,7 @@ static int is_due(const tw_engine_t *engine)
     return engine->steps_done % EVERY_STEPS == 0;
 }
 
-/** Make a sampler; NULL if the codec loses nothing, or memory is short (logged). */
+/** Make a sampler. Returns NULL if the codec is lossless, or if there is no memory (logged). */
 static tw_quant_sampler_t *loss_create(const tw_quant_codec_t *codec)
 {
     tw_quant_sampler_t *sampler = NULL;
@@ -39,7 +39,7 @@ void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more)
     tw_quant_loss_merge(&sum->weights, &more->weights);
 }
 
-/** Warn once in a run, of the first tensor that is found. */
+/** Warn if the codec has made most of a tensor's gradients 0 too often. A run warns once. */
 static void warn(tw_engine_t *engine, size_t tensor, const tw_quant_loss_t *loss)
 {
     double vanished = tw_quant_loss_vanished(loss);

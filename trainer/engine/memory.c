@@ -1,6 +1,6 @@
-/* Allocates the engine's memory, counts it, and frees it all at once. What is offloaded to a file is mapped:
- * the system reads ahead what it is told will be needed, and writes behind; what is not in use gives way if
- * others need memory. */
+/* Allocates the engine's memory, counts it, and frees all of it at once. Offloaded memory is a mapped file.
+ * The system then reads pages ahead when it is told that they will be needed, writes dirty pages in the
+ * background, and drops unused pages if memory is short. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -11,7 +11,7 @@
 
 #include "trainer/engine/calls.h"
 
-/* An allocation of this size or more is a tensor: no list of the engine's is as long. */
+/* Allocations of at least this size are tensors. The engine's lists and pointers are always smaller. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
 /** Make room for n more entries. */
@@ -35,7 +35,7 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
     if (memory_grow(&engine->blocks, 1) != TW_OK) {
         return NULL;
     }
-    /* tensors that do not fit are counted, but never touched */
+    /* a tensor that does not fit is counted, but not zeroed, so that it takes no real memory */
     int is_touched = n_bytes < TENSOR_BYTES || !tw_engine_is_full(engine);
     void *block = is_touched ? tw_buffer_alloc_zero(n_bytes) : tw_buffer_alloc(n_bytes);
     if (block) {
@@ -47,9 +47,9 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 
 /* ---- planned ------------------------------------------------------------------------------------------- */
 
-/* Lists shorter than this are not worth pages of their own. */
+/* Lists of fewer bytes are allocated normally: mapping pages for them is not worth it. */
 #define LEAST_SPACE ((size_t)1 << 16)
-/* An address where there is no memory. */
+/* An address that is never mapped. */
 #define NOWHERE ((void *)(uintptr_t)4096)
 
 /** Map zeros, which take memory only where they are written. */
@@ -67,7 +67,8 @@ static void *map_space(tw_engine_t *engine, size_t n_bytes)
     return start;
 }
 
-/** Allocate for a planned engine. Tensors, longer than any list, get an address that crashes. */
+/** Allocate memory for a planned engine. A tensor gets an address where any access crashes, as none may
+ *  happen. */
 static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 {
     if (n_bytes >= TENSOR_BYTES) {
@@ -78,8 +79,8 @@ static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 
 /* ---- offloaded ----------------------------------------------------------------------------------------- */
 
-/** Open a nameless file of n_bytes, all allocated on the disk: a full disk shows now, not when a page is
- *  written. */
+/** Open an unnamed file of n_bytes, allocated on the disk at once. So a full disk is an error here, not a
+ *  crash when a page is written. */
 static int open_file(const tw_engine_t *engine, const char *folder, size_t n_bytes)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -136,7 +137,7 @@ void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n
 
 /* ---- where the model computes -------------------------------------------------------------------------- */
 
-/** An array that does not fit is counted, but not allocated: then the engine will not be made. */
+/** An array that does not fit is counted, but not allocated: tw_engine_check_device will fail anyway. */
 void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, size_t n_bytes, const char *what)
 {
     static char not_taken;
@@ -158,7 +159,7 @@ void *tw_engine_alloc_near(tw_engine_t *engine, tw_engine_holding_t holding, siz
     return block;
 }
 
-/** A planned engine's memory is not pinned, which would touch it. */
+/** A planned engine's memory is not pinned, as pinning would allocate its pages. */
 void tw_engine_pin(tw_engine_t *engine, void *start, size_t n_bytes)
 {
     int is_counted = engine->is_planned || tw_engine_is_full(engine);
@@ -176,7 +177,7 @@ static void free_list(tw_engine_list_t *list)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/** Return 1 if the address is in a mapped file; advice on other memory would lose its contents. */
+/** Return 1 if the address is in a mapped file. In other memory MADV_DONTNEED would lose the contents. */
 static int is_mapped(const tw_engine_t *engine, const void *start)
 {
     for (size_t i = 0; i < engine->n_maps; i++) {
@@ -188,13 +189,13 @@ static int is_mapped(const tw_engine_t *engine, const void *start)
     return 0;
 }
 
-/** Advise on the pages that the run touches: advice is for whole pages. */
+/** Give madvise advice for all pages that the range touches, as advice is for whole pages. */
 static void advise(const tw_engine_t *engine, const void *start, size_t n_bytes, int advice)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)start / page * page, end = (uintptr_t)start + n_bytes;
     if (n_bytes > 0 && is_mapped(engine, start)) {
-        (void)madvise((void *)first, end - first, advice); /* if this fails, things are only slower */
+        (void)madvise((void *)first, end - first, advice); /* a failure only makes training slower */
     }
 }
 
@@ -203,7 +204,7 @@ void tw_engine_fetch(const tw_engine_t *engine, const void *start, size_t n_byte
     advise(engine, start, n_bytes, MADV_WILLNEED);
 }
 
-/** The pages stay dirty in the system's cache, which writes them. */
+/** Dirty pages stay in the system's page cache until it writes them, so nothing is lost. */
 void tw_engine_put_away(const tw_engine_t *engine, const void *start, size_t n_bytes)
 {
     advise(engine, start, n_bytes, MADV_DONTNEED);
@@ -214,7 +215,7 @@ uint64_t tw_engine_file_bytes(const tw_engine_t *engine)
     return engine->file_bytes;
 }
 
-/** The allocator would keep freed memory that lies between blocks in use. */
+/** By itself malloc keeps freed memory that lies between blocks in use. */
 void tw_engine_trim(void)
 {
     (void)malloc_trim(0);

@@ -1,9 +1,10 @@
-/* Muon, for layers' matrices: their momentum is made orthogonal, which needs whole matrices. Each matrix has
- * an owner for that, ranks in turn. From stage 1 on ranks send their pieces of a unit's momenta to the
- * owners, who send back the pieces of the results; in stage 0 the owners send results to all. Both ways use
- * bf16: 4 bytes a weight, of which (W - 1) / W cross between ranks, while matrices of earlier units are made
- * orthogonal. Momenta and results have the same bits in all stages. If the model is on a device, the owner's
- * matrices are made orthogonal there; momenta stay in host memory, where they are sent from. */
+/* Muon, for blocks' matrices: each matrix's momentum is made orthogonal, which needs the whole matrix. So
+ * each matrix has an owner, a rank; ranks take turns. In stages 1 to 3 ranks send their pieces of a unit's
+ * momenta to the owners, who send back the pieces of the results. In stage 0 the owners only send results, to
+ * all ranks. Both directions use bf16: 4 bytes a weight in all. With W ranks, (W - 1) / W of that leaves a
+ * rank. A unit is sent while matrices of the unit before it are made orthogonal. Momenta and results have the
+ * same bits in all stages. If the model is on a device, matrices are made orthogonal there; momenta stay in
+ * host memory, from which they are sent. */
 #include <math.h>
 #include <string.h>
 
@@ -28,10 +29,10 @@ static void find_owners(tw_engine_t *engine)
     }
 }
 
-/* The largest sizes that occur in any unit. */
+/* Maxima over all units. */
 typedef struct most {
-    size_t sent; /* elements of this rank's pieces of a unit that go to matrices' owners */
-    /* elements of a unit's matrices that this rank owns; in stage 0 they are among its pieces */
+    size_t sent; /* elements of this rank's pieces of a unit's matrices */
+    /* elements of a unit's matrices that this rank owns; 0 in stage 0, where `sent` has whole matrices */
     size_t owned;
     size_t scratch; /* floats of host memory for a matrix */
     size_t near;    /* bytes for a matrix on the model's device */
@@ -111,14 +112,14 @@ tw_status_t tw_muon_init(tw_engine_t *engine)
 
 /* ---- where pieces lie ---------------------------------------------------------------------------------- */
 
-/** Return a layer's place; Muon has no matrices in the root. */
+/** Return the buffers that a block uses. The root needs none, as Muon updates no matrix of the root. */
 static tw_engine_muon_place_t *muon_place_of(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t layer = (size_t)(unit - engine->units) - 1;
     return (tw_engine_muon_place_t *)(uintptr_t)&engine->muon.places[layer % TW_ENGINE_MUON_PLACES];
 }
 
-/** Return 1 if a unit has matrices of Muon's. */
+/** Return 1 if Muon updates any matrix of a unit. */
 static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     int any = 0;
@@ -129,8 +130,8 @@ static int has_matrices(const tw_engine_t *engine, const tw_engine_unit_t *unit)
     return any;
 }
 
-/** Return where a tensor's piece lies in `sent`: ordered by owner, then tensor (`owned`: by sender, then
- *  tensor); in stage 0, by tensor alone. */
+/** Return the address of a tensor's piece in `sent`. Pieces there are ordered by owner, then tensor; in stage
+ *  0 by tensor alone. (Pieces in `owned` are ordered by sender, then tensor.) */
 static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor)
 {
     const int *owners = engine->muon.owners;
@@ -144,7 +145,8 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
     return muon_place_of(engine, unit)->sent + at;
 }
 
-/** Count the elements that a rank has of the owner's matrices, among tensors before `end`. */
+/** Count the elements of rank `rank`'s pieces of the matrices of `owner`, for the unit's tensors before
+ *  `end`. */
 static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, int owner, int rank,
                            size_t end)
 {
@@ -184,7 +186,7 @@ static tw_status_t muon_exchange(tw_engine_t *engine, const tw_engine_unit_t *un
     return muon_post(engine, unit, &args);
 }
 
-/** Send each matrix from its owner to all ranks, in stage 0. */
+/** In stage 0, send each orthogonal matrix from its owner to all ranks. */
 static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 {
     size_t n = 0, world = (size_t)engine->world;
@@ -204,7 +206,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
 
 /* ---- what is computed ---------------------------------------------------------------------------------- */
 
-/** Compute m = mu m + g, and g + mu m, which is made orthogonal. */
+/** Compute m = mu m + g, and write g + mu m (Nesterov's momentum) to `sent`. */
 static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor,
                          float grad_scale)
 {
@@ -225,7 +227,7 @@ static void add_momentum(const tw_engine_t *engine, const tw_engine_unit_t *unit
     }
 }
 
-/** Copy the pieces of an owned matrix, from where they arrive to their places in the whole, or back. */
+/** Copy the pieces of an owned matrix from `owned` to their places in `whole`, or back (is_back). */
 static void move_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t tensor, float *whole,
                         int is_back)
 {
@@ -263,7 +265,7 @@ static tw_status_t muon_orthogonalize(tw_engine_t *engine, const tw_engine_unit_
     return TW_OK;
 }
 
-/** Return the root of outputs by inputs, at least 1. A weight of GPT-2 is (in,out). */
+/** Return Muon's factor sqrt(max(1, outputs / inputs)). A weight is (in,out) in GPT-2, else (out,in). */
 static double shape_factor(const tw_engine_t *engine, size_t tensor)
 {
     const size_t *shape = engine->tensors[tensor].shape;

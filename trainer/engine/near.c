@@ -1,8 +1,8 @@
-/* AdamW, and the optimizer's state, on the model's device. Checkpoints save masters and moments from host
- * memory, and load them there: before a save they are copied from the device, after a load to it. Otherwise
- * their pages in host memory are given back to the system. But with a delta, or if the masters are the
- * weights, masters stay in host memory, too, and are copied in each step; unless replicas are on the device
- * and follow the masters there. */
+/* AdamW and its state on the model's device. Checkpoints read and write masters and moments in host memory.
+ * So the state is copied from the device before a save, and to it after a load; at other times its pages in
+ * host memory are given back to the system. Two cases need masters in host memory after each step: a delta
+ * whose replicas are there, and fp32 weights, which are the masters. Masters are then copied there in each
+ * step. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,13 +11,13 @@
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/** Return 1 if the optimizer's state lies on the model's device. The homes are known by now. */
+/** Return 1 if the optimizer's state is to be on the model's device. engine->homes must be set. */
 static int near_is_wanted(const tw_engine_t *engine)
 {
     return tw_model_is_on_device(engine->model) && engine->homes[TW_ENGINE_OPTIMIZER].place == TW_TRAIN_NONE;
 }
 
-/** Return 1 if masters are copied from the device in each step: for replicas, or as weights. */
+/** Return 1 if a step makes masters, not bf16 weights: for a delta, or because fp32 weights are masters. */
 static int leaves_masters(const tw_engine_t *engine)
 {
     return engine->codecs.has_delta || engine->weight_type == TW_TYPE_FP32;
@@ -34,8 +34,8 @@ static void *near_take(void *ctx, size_t n_bytes)
     return tw_engine_alloc_near(ctx, TW_ENGINE_OPTIMIZER, n_bytes, "the optimizer");
 }
 
-/** Pin what is copied often: reduced gradients, and what a step makes. A shard in a file is not pinned, as
- *  all of it would be in memory then. */
+/** Pin the memory that each step copies: reduced gradients, and new masters or weights. A shard in a file is
+ *  not pinned, as pinning would keep all of it in memory. */
 static void pin_news(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];
@@ -120,7 +120,7 @@ tw_status_t tw_near_store(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Give the whole pages of a range back to the system; they are zeros when they are touched again. */
+/** Give the pages that lie wholly in a range back to the system. They read as zeros afterwards. */
 static void near_give_back(void *start, size_t n_bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)start + page - 1) / page * page,
@@ -131,7 +131,7 @@ static void near_give_back(void *start, size_t n_bytes)
     }
 }
 
-/** Drop the state in host memory, as the device's is about to change. */
+/** Drop the copy of the state in host memory, as an update is about to change the state on the device. */
 static void forget_state(tw_engine_t *engine)
 {
     const tw_engine_unit_t *first = &engine->units[TW_MODEL_ROOT];

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define N_EXPONENTS 256
-/* Most values of a run: a bin of 64 bits sums squares below 2^16 (bf16), or below 2^48 (fp32). */
+/* Most values to count before 64-bit bins could overflow: a square is below 2^16 (bf16) or 2^48 (fp32). */
 #define MAX_RUN_BF16 ((size_t)1 << 40)
 #define MAX_RUN_FP32 ((size_t)1 << 15)
 
@@ -20,7 +20,8 @@ static void add_shifted(uint64_t *limbs, uint64_t value, unsigned shift)
     }
 }
 
-/** Sum squares into two sets of bins: neighbours with the same exponent would wait for each other. */
+/** Sum the squares of mantissas by exponent. Two sets of bins are used in turn: neighbouring values often
+ *  have the same exponent, and adding both to one bin would make the second wait for the first. */
 static void count_bf16(uint64_t bins[2][N_EXPONENTS], const uint16_t *values, size_t n_elems)
 {
     for (size_t i = 0; i < n_elems; i++) {

@@ -9,7 +9,7 @@ tw_status_t tw_engine_ops_init(tw_engine_t *engine, tw_engine_ops_t *ops, size_t
     return ops->requests ? TW_OK : TW_ERR_NO_MEMORY;
 }
 
-/** Return the end of the run of segments, from `first` on, that one operation takes. */
+/** Return the end of the segments, from `first` on, that one operation takes. */
 static size_t bucket_end(const tw_coll_args_t *args, size_t first, int64_t bucket)
 {
     size_t end = first, held = TW_ENGINE_NO_BUCKET;

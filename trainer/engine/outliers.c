@@ -1,5 +1,5 @@
-/* Keeps losses and norms of the last steps, and tells how far a new one is from them. llm.c has such a
- * window, too; here a new value is compared with those before it. */
+/* Keeps losses and norms of the last steps, and computes how far a new one is from them (its z-score). llm.c
+ * has such a window, too, but includes the new value in it; here the window holds only earlier values. */
 #include <math.h>
 
 #include "trainer/engine/calls.h"
@@ -21,8 +21,8 @@ tw_status_t tw_outliers_init(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Return by how many deviations a value is above the others. They are summed oldest first, so the result is
- *  the same on all ranks, and after a resume. */
+/** Return by how many standard deviations `value` is above the mean of values [n]. They are summed oldest
+ *  first, so the result is the same on all ranks, and after a resume. */
 static double z_of(const double *values, size_t n, double value)
 {
     double sum = 0, squares = 0;
@@ -57,7 +57,8 @@ double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double v
     return z_of(outliers->past + of * outliers->n, outliers->n, value);
 }
 
-/** Outliers are added, too, unless they are not finite: a level that stays becomes normal. */
+/** Outliers are added, too, so that a new level that lasts becomes normal. Values that are not finite are
+ *  ignored. */
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm)
 {
     tw_engine_outliers_t *outliers = &engine->outliers;

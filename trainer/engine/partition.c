@@ -1,7 +1,7 @@
-/* Decides what this rank has of each unit, and allocates it. */
+/* Decides which pieces of each unit this rank has, and allocates their memory. */
 #include "trainer/engine/calls.h"
 
-/** Return this rank's piece of a tensor: its run, and its offset in the unit's flat buffers. */
+/** Return this rank's piece of a tensor: its elements, and their offset in the unit's shard. */
 static tw_hpz_piece_t own_piece(const tw_engine_t *engine, size_t tensor)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -30,7 +30,7 @@ static void unit_init(tw_engine_t *engine, size_t index)
     }
 }
 
-/** Allocate one run of memory for all units' shards or whole units, for what lives as long as the engine. */
+/** Allocate one block of memory for the shards of all units (is_shard), or for all whole units. */
 static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, int is_shard, size_t elem_bytes,
                             const char *what)
 {
@@ -67,7 +67,7 @@ static void place_state(tw_engine_t *engine, tw_engine_unit_t *unit)
 
 static tw_status_t optimizer_state(tw_engine_t *engine)
 {
-    /* With fp32 weights, weights() sets the masters. */
+    /* With fp32 weights, weights() sets unit->master. */
     int has_masters = engine->weight_type != TW_TYPE_FP32;
     float *master =
         has_masters ? partition_take(engine, TW_ENGINE_OPTIMIZER, 1, sizeof(float), "master weights") : NULL;
@@ -131,9 +131,9 @@ static tw_status_t gradients(tw_engine_t *engine)
     return TW_OK;
 }
 
-/** Allocate the sums of gradients. With one micro-batch a step the blocks share a buffer, as a gradient has
- *  left it before the next one comes. On a device they use two in turn: one leaves while the next is
- *  computed. */
+/** Allocate the sums of gradients. With one micro-batch a step all blocks share a buffer, as a block's
+ *  gradients are copied out before the next block's are computed. On a device blocks use two buffers in turn:
+ *  one is copied out while the next block's gradients are computed. */
 static tw_status_t sums(tw_engine_t *engine)
 {
     size_t n_buffers = tw_engine_gradients_lag(engine) ? 2 : 1;

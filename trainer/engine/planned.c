@@ -1,5 +1,5 @@
-/* An engine that is only planned, for a rank of a cluster that need not exist. The same calls make it as in a
- * run, so it counts the same memory; but its tensors are never touched, and take none (memory.c). */
+/* Counts the memory of a planned engine: one for a rank of a cluster that need not exist. It is made by the
+ * same calls as in a run, so it counts the same memory, but its tensors are never allocated (memory.c). */
 #include "trainer/engine/calls.h"
 
 static void read_homes(const tw_engine_t *engine, tw_engine_memory_t *out)

@@ -1,4 +1,4 @@
-/* Measures processor time, which hardly depends on what else the machine does. */
+/* Measures processor time, which other load on the machine hardly changes. */
 #include <math.h>
 #include <time.h>
 
@@ -17,8 +17,8 @@ tw_engine_processor_t tw_engine_processor_get(const tw_pool_t *pool)
                                    .progress_sec = clock_sec(CLOCK_PROCESS_CPUTIME_ID) - compute};
 }
 
-/** A short difference may be some ns below 0: the clocks are read one after the other, and the kernel adds a
- *  thread on another core to the process's time at its ticks only. */
+/** A short difference may be some ns below 0, hence fmax: the clocks are read one after the other, and the
+ *  kernel adds the time of threads on other cores to the process's time only at its ticks. */
 tw_engine_processor_t tw_engine_processor_since(const tw_pool_t *pool, const tw_engine_processor_t *begin)
 {
     tw_engine_processor_t now = tw_engine_processor_get(pool);

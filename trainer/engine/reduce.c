@@ -1,12 +1,13 @@
-/* Reduces gradients behind the backward pass: sums in fp32 are rounded to bf16, unless they are sent as fp32,
- * and sent while the next unit is computed. From stage 2 on they are sent from slots, which do not grow with
- * the model: a unit of more than a bucket goes in slices. */
+/* Reduces gradients during the backward pass. A unit's fp32 sums are rounded to bf16, unless gradients are
+ * sent as fp32, and are reduced while the next unit is computed. In stages 2 and 3 they are sent from slots,
+ * which do not grow with the model: a unit larger than a bucket is reduced in slices. */
 #include <string.h>
 
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/** Return 1 if a tensor's gradient is wanted: frozen matrices need no products for theirs. */
+/** Return 1 if backward must compute a tensor's gradient. It is skipped for frozen matrices, as it would cost
+ *  a matrix product. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {
     return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
@@ -18,7 +19,7 @@ static void *sum_at(const tw_engine_t *engine, const tw_engine_unit_t *unit, siz
     return (char *)unit->sums + i * tw_type_bytes(engine->sum_type);
 }
 
-/** Write n sums, from element i on, in the type in which they are sent. */
+/** Copy n sums, from element i of the unit on, to `to` in the type in which gradients are sent. */
 static void reduce_leave(const tw_engine_t *engine, const tw_engine_unit_t *unit, size_t i, void *to,
                          size_t n)
 {
@@ -37,7 +38,7 @@ void tw_reduce_begin(tw_engine_t *engine, size_t index, int is_first)
         size_t offset = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), tensor).offset;
         engine->grad_ptrs[t] = is_wanted(engine, tensor) ? sum_at(engine, unit, offset) : NULL;
     }
-    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* other sums are written, not added to */
+    if (is_first && engine->sum_type == TW_TYPE_FP32) { /* the model overwrites bf16 sums: no need to zero */
         tw_engine_clear(engine, unit->sums, unit->n_elems);
     }
 }
@@ -47,7 +48,7 @@ static tw_engine_slot_t *next_slot(tw_engine_t *engine)
     return &engine->reduce_slots[engine->n_reduces++ % TW_ENGINE_REDUCE_SLOTS];
 }
 
-/** Return where the unit's gradients are sent from; *ops becomes the operations that do it. */
+/** Return the buffer that the unit's gradients are sent from, and in *ops the list for its operations. */
 static void *leave_from(tw_engine_t *engine, tw_engine_unit_t *unit, tw_engine_ops_t **ops)
 {
     if (engine->stage < 2) {
@@ -67,7 +68,7 @@ static void allreduce_args(tw_engine_t *engine, const tw_engine_unit_t *unit, tw
     size_t n = 0;
     for (size_t t = 0; t < unit->n_tensors; t++) {
         tw_hpz_piece_t whole = tw_hpz_full_piece(tw_hpz_layout(engine->hpz), unit->first_tensor + t);
-        /* a frozen tensor counts in the norm, as zeros */
+        /* add_norm reads frozen tensors' gradients, too: they must be zeros */
         if (engine->groups[unit->first_tensor + t].is_frozen) {
             memset(tw_engine_grad_at(engine, unit->sent_grads, whole.offset), 0,
                    whole.n_elems * tw_type_bytes(engine->grad_type));
@@ -100,7 +101,7 @@ size_t tw_reduce_slice_elems(const tw_engine_t *engine)
     return tw_engine_reduce_slice_most(engine->options, engine->world) * (size_t)engine->world;
 }
 
-/** Copy a slice's elements from where backward has summed them to the slice's slot. */
+/** Copy a slice's elements from unit->sums to the slice's slot. */
 static void fill_slice(const tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
 {
     for (size_t i = 0; i < args->n_segments; i++) {
@@ -129,7 +130,7 @@ static tw_status_t post_slice(tw_engine_t *engine, size_t index, tw_hpz_slice_t 
     return tw_engine_post(engine, &slot->ops, &args, INT64_MAX, &planned);
 }
 
-/** Post a unit's reduction slice by slice, with as many under way as there are slots, so that no second
+/** Post a unit's reduction slice by slice. As many slices are in flight as there are slots, so no second
  *  buffer of the unit's size is needed. */
 static tw_status_t post_slices(tw_engine_t *engine, size_t index)
 {
@@ -185,7 +186,8 @@ static tw_status_t reduce_count(tw_engine_t *engine, size_t index, size_t first,
     return TW_OK;
 }
 
-/** Add this rank's part of a unit to the norm, so that each element counts once. norm may be NULL. */
+/** Add this rank's shard of a unit's gradients to the norm. In stage 0, where each rank has all gradients,
+ *  add only the part that would be its shard, so that each element counts once. norm may be NULL. */
 static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
 {
     const tw_hpz_layout_t *layout = tw_hpz_layout(engine->hpz);
@@ -207,7 +209,8 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     return TW_OK;
 }
 
-/** Wait for the blocks' gradients and add them to the norm, while the root's, sent last, are on their way. */
+/** Wait for the blocks' gradients and add them to the norm. Meanwhile the root's, posted last, are
+ *  reduced. */
 static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 {
     tw_status_t status = TW_OK;

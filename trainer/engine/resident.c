@@ -1,12 +1,12 @@
-/* Reads the memory that the process holds, as the system counts it. */
+/* Reads the process's resident memory, as the system counts it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/line.h"
 #include "trainer/engine/calls.h"
 
-/** Read a count of bytes from /proc/self/status. VmRSS: what this process holds now; VmHWM: the most so far.
- *  rusage would include the launcher's memory before exec. */
+/** Read a count of bytes from /proc/self/status: VmRSS, this process's resident memory, or VmHWM, its peak.
+ *  The peak of getrusage would include the launcher's memory before exec. */
 static size_t read_status(const char *key)
 {
     char line[128];
@@ -14,8 +14,8 @@ static size_t read_status(const char *key)
     return found ? (size_t)strtoull(line + strlen(key) + 1, NULL, 10) * 1024 : 0;
 }
 
-/** Reset VmHWM: memory that was held before, as for a tokenizer's pass, is none of the engine's. If the
- *  system does not allow that, VmHWM counts once it is surpassed. */
+/** Reset VmHWM, so that it does not count memory used before the engine, such as a tokenizer's. If the system
+ *  does not allow that, tw_engine_resident_bytes ignores VmHWM until it rises above its old value. */
 static void forget_most(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "we");

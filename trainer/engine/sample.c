@@ -1,6 +1,6 @@
-/* Samples text. The units are gathered once and kept on rank 0, which then computes alone, with a model of
- * its own, so training's state does not change. Gathering anew for each token would cost a model's bytes each
- * time. */
+/* Samples text. The units are gathered once and kept on rank 0, which then computes alone. It uses a second
+ * tw_model_t, so that training's state does not change. Gathering for each token would send the whole model
+ * each time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,9 @@ static size_t at_most(size_t a, size_t most)
     return a < most ? a : most;
 }
 
-/** Return from how many tokens a line is continued at most: prompt and sampled ones, but no more than
- *  thinwire.sequence_length. A token of the prompt has at least one byte, and an empty prompt becomes one. */
+/** Return the most tokens of a line that the model is given: prompt and sampled tokens, at most the sequence
+ *  length. The prompt's bytes are an upper bound of its tokens; the 1 is for an empty prompt, which becomes
+ *  one token. */
 static size_t sample_length(const tw_train_options_t *o)
 {
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
@@ -44,7 +45,7 @@ static size_t whole_bytes(const tw_engine_t *engine)
 void tw_sample_init(tw_engine_t *engine)
 {
     if (engine->options->sample_steps > 0 && engine->rank == 0) {
-        /* Sampling computes on this processor, whatever training does. */
+        /* Sampling computes on this processor, even if training computes on a device. */
         engine->homes[TW_ENGINE_SCRATCH].bytes +=
             whole_bytes(engine) + tw_engine_sample_bytes(engine->options, engine->model);
     }
@@ -56,8 +57,8 @@ typedef struct sampler {
     tw_engine_t *engine;
     const tw_engine_lines_t *sample;
     tw_model_t *model; /* a model for lines x length tokens */
-    void *whole;       /* all units, one after the other; NULL: this stage holds them whole */
-    void *memory;      /* the memory that the next pointers share */
+    void *whole;       /* all units' weights, one after the other; NULL if the stage holds whole units */
+    void *memory;      /* one allocation for x, logits and tokens */
     float *x[2];       /* (lines, length, C) */
     float *logits;     /* (lines, V) */
     int32_t *tokens;   /* (lines, length) */
@@ -115,8 +116,8 @@ static void sampler_cleanup(sampler_t *sampler)
     tw_buffer_free(sampler->whole);
 }
 
-/** Fill in a line's last tokens, of the prompt and the first n sampled ones; return how many. The tokens
- *  after them do not matter, as attention is causal. */
+/** Fill in the last tokens of a line, which is the prompt and the first n sampled tokens. Return how many
+ *  tokens were filled in. Those after them do not matter, as attention is causal. */
 static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
 {
     const tw_engine_lines_t *sample = sampler->sample;
@@ -166,7 +167,8 @@ static size_t largest(const float *logits, size_t n)
     return at;
 }
 
-/** Return the word at which the cumulative probability, of softmax(logits / temperature), passes `share`. */
+/** Return the token at which the cumulative probability of softmax(logits / temperature) exceeds `share`, or
+ *  the most likely token if temperature is 0. */
 static size_t pick(const float *logits, size_t n, double temperature, double share)
 {
     size_t top = largest(logits, n), at = 0;
@@ -186,7 +188,7 @@ static size_t pick(const float *logits, size_t n, double temperature, double sha
     return at;
 }
 
-/** Draw a number from 0 up to 1. */
+/** Draw a random number in [0, 1). */
 static double draw(const tw_engine_t *engine, size_t line, size_t place)
 {
     uint64_t of[] = {engine->steps_done, line, place};
@@ -220,11 +222,11 @@ static tw_status_t sample_first_rank(tw_engine_t *engine, const tw_engine_lines_
         status = sample_token(&sampler, place);
     }
     sampler_cleanup(&sampler);
-    tw_engine_trim(); /* give it back before training allocates more */
+    tw_engine_trim(); /* return freed memory to the system before training allocates more */
     return status;
 }
 
-/** Wait for rank 0, however long it takes; only a rank that dies ends the wait. */
+/** Wait for rank 0 without a time limit. Only the death of a rank ends the wait with an error. */
 static tw_status_t wait_for_first_rank(tw_engine_t *engine)
 {
     size_t world = (size_t)engine->world;

@@ -9,7 +9,7 @@
 
 /* ---- a micro-batch ------------------------------------------------------------------------------------- */
 
-/** Find where documents begin: at their token. */
+/** Find where each token's document begins: it starts at thinwire.document_token. */
 static void find_documents(tw_engine_t *engine)
 {
     size_t seq_len = (size_t)engine->options->sequence, batch = (size_t)engine->options->micro_batch;
@@ -70,7 +70,7 @@ tw_status_t tw_engine_forward(tw_engine_t *engine, int is_training)
     return status;
 }
 
-/** Compute the loss. The last activation's gradient overwrites it, and goes down through the blocks. */
+/** Compute the loss. The gradient of the last activation overwrites that activation. */
 static tw_status_t head(tw_engine_t *engine, size_t micro, double *loss)
 {
     float *top = engine->x[engine->n_layer];
@@ -100,7 +100,7 @@ static tw_status_t block_backward(tw_engine_t *engine, size_t unit, size_t micro
     return TW_OK;
 }
 
-/** Post the reduction of a layer's gradients; do nothing past the last layer. */
+/** Wait for a block's gradients and post their reduction. Do nothing if `unit` is above the last block. */
 static tw_status_t step_leave(tw_engine_t *engine, size_t unit)
 {
     if (unit > engine->n_layer) {
@@ -110,8 +110,8 @@ static tw_status_t step_leave(tw_engine_t *engine, size_t unit)
     return tw_reduce_post(engine, unit);
 }
 
-/** Run the backward pass. A unit's gradients are awaited once the next unit's are enqueued: a device computes
- *  these while it copies the former to host memory. */
+/** Run the backward pass. On a device, wait for a block's gradients only after the next block is enqueued:
+ *  the device computes the next block while it copies these gradients to host memory. */
 static tw_status_t step_backward(tw_engine_t *engine, size_t micro)
 {
     int is_last = micro + 1 == (size_t)engine->options->accumulation;
@@ -143,7 +143,7 @@ static tw_status_t step_micro_batch(tw_engine_t *engine, size_t micro, double *l
 
 /* ---- the step ------------------------------------------------------------------------------------------ */
 
-/** Set the factor of losses under masks; all ranks find the same one, as they see the same masks. */
+/** Set mask_factor. All ranks get the same value, as each counts the masks of the whole batch. */
 static tw_status_t find_mask_factor(tw_engine_t *engine)
 {
     const tw_data_place_t of = step_place_of(engine, 0);

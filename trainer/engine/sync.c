@@ -1,11 +1,11 @@
-/* Keeps replicas up to date: it syncs the changes of all units, in order, as many at a time as there is room
- * for. A unit's sync begins when its masters are new and there is room; only who needs that unit waits for
- * it.
+/* Keeps replicas up to date: sends the changes of all units in order, several units at a time. A unit's sync
+ * begins when its masters are updated and hpZ has room for it. Only a gather of that unit waits for it.
  *
- * Cost for a million weights of this rank, if nothing else waits. A lossless delta takes about 2.5 ms + 1.3
- * ms * (N - 1) of a core: it encodes at 0.7 to 1 GB/s of bf16, and decodes the other nodes' changes at 1.3 to
- * 1.9. On the wire, while other units are computed, 0.25 MB at 2 bits take 2 ms at 1 Gb/s; plain ZeRO-3 sends
- * 4 MB. Before the first layer the root's lengths and message remain: twice the link's latency. */
+ * Cost for a million weights of this rank with N nodes. A lossless delta takes about 2.5 ms + 1.3 ms * (N -
+ * 1) of a core: it encodes at 0.7 to 1 GB/s of bf16, and decodes the other nodes' changes at 1.3 to 1.9 GB/s.
+ * On the wire 0.25 MB (2 bits a weight) take 2 ms at 1 Gb/s, while other units are computed; plain ZeRO-3
+ * sends 4 MB. What cannot overlap is the root's sync before the first block: twice the link's latency, for
+ * its lengths and its message. */
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
@@ -19,8 +19,8 @@ size_t tw_sync_replica_elems(const tw_engine_t *engine, size_t unit)
     return tw_hpz_secondary_elems(tw_hpz_layout(engine->hpz), (int)unit, tw_hpz_local(engine->hpz));
 }
 
-/** Note that the next unit is synced. Nobody needs its replica until it is gathered, nor its previous changes
- *  until the next sync. */
+/** Note that the next unit's sync is done. Its replica is not needed until it is gathered, and its previous
+ *  changes are not needed until the next sync, so both may leave memory. */
 static void sync_end(tw_engine_t *engine)
 {
     int unit = (int)engine->sync.done++;
@@ -33,7 +33,7 @@ static void sync_end(tw_engine_t *engine)
     }
 }
 
-/** Return a unit's masters, on the device if they are newest there. */
+/** Return a unit's up-to-date masters: on the device if is_near, else in host memory. */
 static const float *masters_of(const tw_engine_t *engine, size_t unit)
 {
     return engine->sync.is_near ? tw_device_optimizer_masters(engine->optimizer.device, unit)
@@ -48,7 +48,7 @@ static tw_status_t sync_begin(tw_engine_t *engine)
         status = tw_hpz_sync_begin(engine->hpz, (int)sync->begun, sync->kind, masters_of(engine, sync->begun),
                                    engine->version);
         sync->begun += status == TW_OK;
-        if (sync->kind != TW_HPZ_FULL) { /* the sync after a load does not count as training's */
+        if (sync->kind != TW_HPZ_FULL) { /* the full sync after a load is not part of training's peak */
             tw_engine_note_memory(engine);
         }
     }

@@ -1,10 +1,10 @@
-/* The engine's own computing with the model's threads: element by element, so that the bits do not depend on
- * how many there are. */
+/* Work of the engine itself on the model's threads. Each element is computed alone, so the bits do not depend
+ * on the number of threads. */
 #include <string.h>
 
 #include "trainer/engine/calls.h"
 
-/* LEAST: elements that are worth a thread; STEP: elements that a thread's range is a multiple of. */
+/* LEAST: fewest elements that a thread is given. STEP: a thread's range is a multiple of it. */
 #define LEAST ((size_t)1 << 15)
 #define STEP 64
 

@@ -1,4 +1,4 @@
-/* Counts what has been sent, planned and waited for, in training and apart from it. */
+/* Sums up bytes sent, bytes planned and time waited, in training and apart from it. */
 #include "trainer/engine/calls.h"
 
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine)

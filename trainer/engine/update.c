@@ -4,7 +4,7 @@
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/* Elements that a thread takes at a time. */
+/* Elements that a thread updates at a time. */
 #define CHUNK_ELEMS ((size_t)1 << 16)
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ tw_status_t tw_update_init(tw_engine_t *engine)
     const tw_quant_params_t params = {.codec = codec, .mem = TW_MEM_HOST};
     size_t n = (size_t)tw_pool_threads(tw_model_pool(engine->model));
     if (engine->optimizer.device) {
-        return TW_OK; /* the device's optimizer makes the update */
+        return TW_OK; /* the device runs AdamW */
     }
     engine->adamw = tw_engine_alloc(engine, TW_ENGINE_SCRATCH, n, sizeof(*engine->adamw), "AdamW's threads");
     tw_status_t status = engine->adamw ? TW_OK : TW_ERR_NO_MEMORY;
@@ -32,7 +32,7 @@ void tw_update_cleanup(tw_engine_t *engine)
     }
 }
 
-/* A unit's update, in chunks of its pieces. */
+/* Arguments of a unit's update. Threads take chunks of the unit's pieces. */
 typedef struct adamw_call {
     tw_engine_t *engine;
     const tw_engine_unit_t *unit;
@@ -100,8 +100,8 @@ static tw_status_t gather_whole(tw_engine_t *engine, size_t index, int is_update
                           is_update ? &unit->planned_gather : &planned);
 }
 
-/** Send a unit's new weights, or note that they are ready. Stage 3 gathers weights when it needs them, unless
- *  replicas follow by deltas. */
+/** Publish a unit's new weights. With a delta, hand the masters to the sync. Otherwise round the masters into
+ *  the shard; stages 1 and 2 then also begin to gather, while stage 3 gathers when a unit is needed. */
 static tw_status_t update_publish(tw_engine_t *engine, size_t index, int is_update)
 {
     tw_engine_unit_t *unit = &engine->units[index];
@@ -124,7 +124,7 @@ static tw_hpz_sync_t sync_kind(const tw_engine_t *engine)
     return tw_quant_form(&engine->codecs.delta) == TW_QUANT_CHANGE ? TW_HPZ_LOSSLESS : TW_HPZ_QUANTIZED;
 }
 
-/** Advise on the optimizer's state of a unit; nothing to do past the last one. */
+/** Give advice on a unit's masters and moments. Do nothing if `index` is past the last unit. */
 static void advise_state(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
@@ -137,7 +137,7 @@ static void advise_state(const tw_engine_t *engine, size_t index,
     }
 }
 
-/** Advise that a unit's masters and moments are not needed until the update, nor its shard in stage 3. */
+/** Advise that a unit's masters, moments and (in stage 3) shard are not needed for now. */
 static void put_away(const tw_engine_t *engine, size_t index)
 {
     const tw_engine_unit_t *unit = &engine->units[index];
@@ -164,7 +164,8 @@ static tw_status_t publish_all(tw_engine_t *engine, int is_update)
     return status;
 }
 
-/** Publish a unit's new weights; those that are fp8 leave together, once all exponents are known. */
+/** Finish Muon's update of a unit and publish its new weights. With gather=fp8 update_here publishes all
+ *  units together, once all exponents are known. */
 static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
 {
     tw_status_t status = tw_muon_apply(engine, index, lr);
@@ -173,8 +174,8 @@ static tw_status_t end_unit(tw_engine_t *engine, size_t index, double lr)
     return status;
 }
 
-/** Update all units on this processor. With Muon a unit's momenta are sent while others are computed, so it
- *  ends once two more units have begun. */
+/** Update all units on this processor. With Muon a unit's momenta and results are sent while other units are
+ *  computed, so a unit's update ends two units after it began. */
 static tw_status_t update_here(tw_engine_t *engine, double lr, float grad_scale)
 {
     size_t n = engine->n_units, behind = engine->muon.owners ? TW_ENGINE_MUON_PLACES - 1 : 0;
@@ -200,7 +201,7 @@ static tw_status_t end_unit_near(tw_engine_t *engine, size_t index)
     return TW_OK;
 }
 
-/** Update all units on a device. A unit's new weights are copied out while the next unit is computed. */
+/** Update all units on a device. A unit's new weights are copied to the host while the next is computed. */
 static tw_status_t update_near(tw_engine_t *engine, double lr, float grad_scale)
 {
     TW_TRY(tw_near_begin(engine, grad_scale));
@@ -230,7 +231,7 @@ tw_status_t tw_engine_refresh(tw_engine_t *engine)
     status = status == TW_OK ? publish_all(engine, 0) : status;
     status = status == TW_OK ? tw_engine_drain(engine) : status;
     status = status == TW_OK ? tw_frozen_gather(engine) : status;
-    tw_engine_trim(); /* give back buffers of whole weights' messages: training's have other sizes */
+    tw_engine_trim(); /* the full sync's message buffers are freed; training needs other sizes */
     return status;
 }
 

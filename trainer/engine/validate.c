@@ -1,4 +1,4 @@
-/* Computes the loss of text that is not trained on, and checks that all nodes hold the same weights. */
+/* Computes the loss of the validation split, and checks that all copies of weights are equal. */
 #include <math.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -17,12 +17,12 @@ static tw_status_t forward_losses(tw_engine_t *engine, double *losses)
     return status;
 }
 
-/* The validation split's first sequences, distributed over the ranks a micro-batch at a time, round after
- * round. They are the same for any number of ranks; if the last round has places left, more sequences are
- * computed and not counted. */
+/* The n first sequences of the validation split, dealt to the ranks: in each round every rank takes a
+ * micro-batch. n does not depend on the number of ranks. If the last round has room for more than n, further
+ * sequences are computed but not counted. */
 typedef struct dealt {
-    size_t n, n_rounds, micro, world;
-    double *own, *all; /* losses: own [n_rounds * micro], all [world] of these */
+    size_t n, n_rounds, micro, world; /* micro: sequences of a micro-batch */
+    double *own, *all; /* sequences' losses: this rank's [n_rounds * micro], all ranks' [world] times that */
 } dealt_t;
 
 static size_t count_sequences(const tw_engine_t *engine)
@@ -58,8 +58,8 @@ static tw_status_t validate_round(tw_engine_t *engine, const dealt_t *dealt, siz
     return forward_losses(engine, dealt->own + round * dealt->micro);
 }
 
-/** Compute the mean over learned targets; NaN if there are none. Losses are summed in the order of the text,
- *  so the sum does not depend on who computed which. */
+/** Compute the mean over targets that are not masked; NaN if there are none. Losses are summed in the order
+ *  of sequences, so the sum does not depend on which rank computed which. */
 static tw_status_t mean_of(const tw_engine_t *engine, const dealt_t *dealt, double *loss)
 {
     const tw_data_place_t of = {.seq_len = (size_t)engine->options->sequence};
@@ -70,7 +70,7 @@ static tw_status_t mean_of(const tw_engine_t *engine, const dealt_t *dealt, doub
         size_t batch = i / dealt->micro, rank = batch % dealt->world, round = batch / dealt->world;
         sum += dealt->all[(rank * dealt->n_rounds + round) * dealt->micro + i % dealt->micro];
     }
-    double learned = (double)n_targets / (double)of.seq_len; /* learned targets, counted in sequences */
+    double learned = (double)n_targets / (double)of.seq_len; /* unmasked targets, in units of a sequence */
     *loss = learned > 0 ? sum / learned : NAN;
     return TW_OK;
 }
@@ -111,8 +111,8 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/** Compare the ranks' checksums of each tensor, [world][n_tensors]: in stages 0 to 2 all hold whole
- *  weights. */
+/** Compare the ranks' checksums of each tensor, [world][n_tensors], in stages 0 to 2, in which each rank
+ *  holds whole weights. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {
     for (size_t r = 1; r < (size_t)engine->world; r++) {
@@ -146,7 +146,8 @@ static tw_status_t check_weights(tw_engine_t *engine)
     return status;
 }
 
-/** Check that all copies are equal. The check's own bytes are not planned, so they are not counted. */
+/** Check that all copies are equal. Add the check's bytes to engine->base, which leaves them out of the
+ *  counts, as they are not planned. */
 static tw_status_t check_copies(tw_engine_t *engine)
 {
     tw_coll_counters_t before, after;
@@ -165,7 +166,7 @@ tw_status_t tw_engine_check(tw_engine_t *engine, int *equal)
     tw_status_t status = tw_engine_drain(engine);
     if (status == TW_OK && (engine->has_replicas || engine->stage < 3)) {
         tw_engine_totals_t begin = tw_engine_totals_get(engine);
-        /* gather once first: hpZ's replicas are filled by the first gathers after an update */
+        /* hpZ's replicas are filled by the first gathers after an update, so gather once before the check */
         status = engine->has_replicas && !engine->codecs.has_delta ? tw_walk_all(engine, NULL) : TW_OK;
         status = status == TW_OK ? check_copies(engine) : status;
         tw_engine_aside_end(engine, TW_ENGINE_UPKEEP, &begin);

@@ -1,13 +1,14 @@
-/* Walks through the units: in stage 3 each is gathered ahead of need, into one of a few slots, which is free
- * again after use.
+/* Walks through the units. In stage 3 each unit is gathered ahead of need into one of a few slots. A slot is
+ * free again when the visit ends.
  *
  *  visits of a micro-batch:  root  1  2 ... n  root  n ... 2  1       (forward only: root  1 ... n  root)
- *  where from:  stage 3           all ranks, every time
- *               hpZ               all ranks the first time, which also fills the replica; then the replicas
- *                                 of the node
- *               delta             the replicas of the node; those on the model's device fill slots there
- *               frozen tensors    kept, gathered once (groups.c); with a delta as all others
- *               stages 1 and 2    nothing to do but to wait for the gather that followed the update */
+ *  a unit comes from:
+ *      stage 3           all ranks, at every visit
+ *      hpZ               all ranks at the first visit after an update, which also fills the replica; later
+ *                        the replicas of the node
+ *      delta             the replicas of the node; replicas on the model's device fill slots there
+ *      frozen tensors    the copies that groups.c gathered once; with a delta like other tensors
+ *      stages 1 and 2    the gather that followed the update; a visit only waits for it */
 #include <string.h>
 
 #include "trainer/engine/calls.h"
@@ -25,7 +26,7 @@ static tw_engine_slot_t *slot_of(tw_engine_t *engine, size_t unit, size_t n_bloc
 
 /* ---- advice on files ----------------------------------------------------------------------------------- */
 
-/** Advise on the memory that a unit is gathered from. */
+/** Give advice on the memory that a unit is gathered from: its shard and replica. */
 static void advise_shard(const tw_engine_t *engine, size_t index,
                          void (*advise)(const tw_engine_t *, const void *, size_t))
 {
@@ -73,7 +74,7 @@ static int is_in_node(const tw_engine_t *engine, size_t unit)
            (engine->has_replicas && tw_hpz_version(engine->hpz, (int)unit) == engine->version);
 }
 
-/** Return 1 if the next gather may be posted: there is a free slot, and it is not too early. */
+/** Return 1 if the next gather may be posted: a slot is free, and the weights that it reads are ready. */
 static int may_ask(const tw_engine_t *engine)
 {
     const tw_engine_walk_t *walk = &engine->walk;
@@ -88,7 +89,7 @@ static int may_ask(const tw_engine_t *engine)
     if (walk->asked == walk->at || !engine->has_replicas) {
         return 1;
     }
-    /* without a delta, the unit's first visit, still to come, will fill the replica */
+    /* without a delta, a second visit can use the replica only after the first visit has filled it */
     int is_second = walk->asked % walk->period > engine->n_layer;
     return engine->codecs.has_delta ? unit < engine->sync.done : !is_second || is_in_node(engine, unit);
 }

@@ -1,5 +1,5 @@
-/* Causal attention, a head and a tile of rows at a time. A row of the T x T matrix needs only the columns up
- * to its own, no more of them than the window is wide, and none of earlier documents. */
+/* Causal attention, a head and a tile of rows at a time. A row of the T x T score matrix needs only columns
+ * up to its own, inside the window, and in its own document. */
 #include "trainer/model/attention.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 
 enum { TILE_ROWS = 64 };
 
-/* Rows first .. first + rows - 1 of a head's matrix, and columns from .. from + cols - 1, the only ones that
- * are not zero there. */
+/* Rows first .. first + rows - 1 of a head's score matrix, and columns from .. from + cols - 1. Probabilities
+ * outside these columns are 0. */
 typedef struct tile {
     size_t first, rows, from, cols;
 } tile_t;
@@ -16,7 +16,7 @@ typedef struct tile {
 /* One head of one sequence. Factors are fp32 or bf16. */
 typedef struct head {
     const tw_compute_t *compute;
-    tw_products_t *products; /* products of its thread */
+    tw_products_t *products; /* the calling thread's */
     tw_matrix_t q, k, v;     /* (T,D) */
     tw_matrix_t dy;          /* (T,D) */
     float *y;                /* (T,D), y_stride apart */
@@ -37,7 +37,7 @@ static size_t qkv_width(const tw_attention_shape_t *shape)
     return (shape->heads + 2 * shape->kv_heads) * shape->width;
 }
 
-/* Where q, k and v of a head begin in qkv. Heads of q that share one of k and v lie side by side. */
+/* Offsets of a head's q, k and v in qkv. Consecutive query heads share a k/v head. */
 typedef struct places {
     size_t q, k, v;
 } places_t;
@@ -74,7 +74,7 @@ static tw_matrix_t qkv_factor(const tw_compute_t *compute, const tw_attention_sh
     return tw_factor(compute, qkv, shape->batch * shape->seq_len * stride, stride, compute->narrow);
 }
 
-/** Return the first column that a row sees. */
+/** Return the first column (token) that a row attends to. */
 static size_t first_seen(const head_t *head, size_t row)
 {
     size_t start = head->starts ? (size_t)head->starts[row] : 0;
@@ -94,7 +94,7 @@ static tw_matrix_t rows_from(tw_matrix_t factor, size_t row)
     return tw_factor_from(factor, row * factor.stride);
 }
 
-/** Return m (rows, cols) of a tile as a factor, in m's own memory. */
+/** Return m (rows, cols) of a tile as a product's factor. In bf16 it is rounded in place. */
 static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
 {
     if (head->compute->type == TW_TYPE_FP32) {
@@ -106,7 +106,7 @@ static tw_matrix_t tile_factor(const head_t *head, tile_t tile, float *m)
     return (tw_matrix_t){.at = m, .stride = 2 * tile.cols, .type = TW_TYPE_BF16};
 }
 
-/* The columns that a row of a tile sees: begin .. end - 1 of the tile's. */
+/* The columns that a row attends to: begin .. end - 1, counted from the tile's first column. */
 typedef struct seen {
     size_t begin, end;
 } seen_t;
@@ -123,7 +123,7 @@ static void clear_unseen(float *row, size_t cols, seen_t seen)
     memset(row + seen.end, 0, (cols - seen.end) * sizeof(*row));
 }
 
-/** Compute p (rows, cols) = softmax(Q K' / sqrt(D)) over the columns that are seen, 0 elsewhere. */
+/** Compute p (rows, cols) = softmax(Q K' / sqrt(D)) over the columns attended to, and 0 elsewhere. */
 static void probabilities(const head_t *head, tile_t tile, float *p)
 {
     tw_product_run(head->products, &(tw_product_t){.a = rows_from(head->q, tile.first),
@@ -142,7 +142,7 @@ static void probabilities(const head_t *head, tile_t tile, float *p)
     }
 }
 
-/** Compute out (rows, D) = m (rows, cols) x, where x (cols, D) belongs to the tile's columns. */
+/** Compute out[tile's rows] (rows, D) = m (rows, cols) * x[tile's columns] (cols, D); out and x are (T,D). */
 static void multiply_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out,
                              size_t stride)
 {
@@ -165,7 +165,7 @@ static void head_forward(const head_t *head, float *p)
     }
 }
 
-/* What all items of a call share. */
+/* Arguments of a call; an item is a head of a sequence, or a k/v head in backward. */
 typedef struct call {
     const tw_compute_t *compute;
     const tw_attention_shape_t *shape;
@@ -202,7 +202,7 @@ void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_
     tw_pool_run(compute->pool, shape->batch * shape->heads, forward_item, &call);
 }
 
-/** Turn dp into the gradient by the scores: p * (dp - sum over the row of p * dp) / sqrt(D). */
+/** Replace dp by the scores' gradient: p * (dp - sum over the row of p * dp) / sqrt(D). */
 static void softmax_backward(const head_t *head, tile_t tile, const float *p, float *dp)
 {
     for (size_t row = 0; row < tile.rows; row++) {
@@ -215,7 +215,7 @@ static void softmax_backward(const head_t *head, tile_t tile, const float *p, fl
     }
 }
 
-/** Add m' (cols, rows) x (rows, D) to out (cols, D), which belongs to the tile's columns. */
+/** Add m' (cols, rows) * x[tile's rows] (rows, D) to out[tile's columns] (cols, D); out and x are (T,D). */
 static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_matrix_t x, float *out)
 {
     tw_product_run(head->products, &(tw_product_t){.a = tw_transposed(m),
@@ -256,8 +256,8 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
     }
 }
 
-/** Run the backward pass of the heads of a sequence that share one of k and v, adding to its gradients in
- *  turn. */
+/** Run the backward pass of the query heads of a sequence that share a k/v head. One after the other adds to
+ *  the gradients of k and v. */
 static void backward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;

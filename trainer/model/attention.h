@@ -7,23 +7,23 @@ TW_C_BEGIN
 
 typedef struct tw_attention_shape {
     size_t batch, seq_len; /* B, T */
-    /* H; K, which divides H: groups of H / K heads of q share one of k and v (arXiv 2305.13245) */
+    /* H; K, which divides H: H / K query heads share a k/v head (arXiv 2305.13245) */
     size_t heads, kv_heads;
     size_t width;  /* D */
-    size_t window; /* how many tokens a token sees, itself included; 0: all before it */
-    /* (B,T): the first token that it sees, where its document starts; it is not after the token, and never
-     * decreases. NULL: 0. */
+    size_t window; /* tokens that a token attends to, itself included; 0: all before it */
+    /* (B,T): index in the sequence where each token's document starts, as in tw_model_set_documents. NULL:
+     * each sequence is one document. */
     const int32_t *starts;
 } tw_attention_shape_t;
 
-/** Return the floats of scratch that each thread needs in both calls: for two tiles of rows of the T x T
- *  matrix, which never exists whole. */
+/** Return the floats of scratch that each thread needs in both calls: two tiles of the T x T score matrix,
+ *  which is never stored whole. */
 size_t tw_attention_scratch_elems(size_t seq_len);
-/** qkv (B,T,(H+2K)D): Q, K and V side by side in a row, heads one after the other in each. y (B,T,HD). In
- *  bf16 it uses the factors' memory of `compute`, as much as qkv, and as dy. */
+/** Compute y (B,T,HD) from qkv (B,T,(H+2K)D), whose rows are Q, K and V, each with its heads one after the
+ *  other. With bf16 products both calls write compute->narrow (qkv's size), backward also narrow_d (dy's). */
 void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                           float *scratch, float *y);
-/** Compute dqkv, laid out like qkv: the gradient by it. Probabilities are computed again. dy (B,T,HD). */
+/** Compute dqkv, the gradient by qkv, from dy (B,T,HD). Probabilities are computed again from qkv. */
 void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                            const float *dy, float *scratch, float *dqkv);
 

@@ -3,7 +3,7 @@
 
 #include "core/core.h"
 
-/** Hands out parts of a buffer; without a buffer it only counts bytes, and stops at SIZE_MAX. */
+/** Hands out parts of a buffer. If base is NULL, it only counts bytes, saturating at SIZE_MAX. */
 typedef struct tw_carver {
     char *base;
     size_t used;

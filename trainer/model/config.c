@@ -1,4 +1,4 @@
-/* Shapes of models: published ones, one of about a given size, and checks of what is no model. */
+/* Shapes of models: published shapes, a shape of about a given size, and the check of a config. */
 #include "trainer/model/config.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ typedef struct preset {
         .layer_norm_epsilon = 1e-5                                                                     \
     }
 
-/* The arguments after `untied` are what else the family has, rope first. */
+/* The arguments after `untied` are further initializers of tw_model_llama_t, rope first. */
 #define LLAMA(of, words, positions, layers, heads, kv_heads, width, head, inner, epsilon, untied, ...)      \
     {                                                                                                       \
         .vocab_size = words, .n_positions = positions, .n_layer = layers, .n_head = heads, .n_embd = width, \
@@ -84,7 +84,7 @@ static double count_params(const tw_model_config_t *config)
     return (double)config->n_layer * block + root;
 }
 
-/** Return the shape of a width, with the depth that brings it nearest to n_params. */
+/** Return the GPT-2 shape of this width whose depth brings its parameters nearest to n_params. */
 static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_size, size_t n_positions)
 {
     tw_model_config_t config = {.vocab_size = vocab_size,
@@ -101,7 +101,7 @@ static tw_model_config_t of_width(size_t width, double n_params, size_t vocab_si
     return config;
 }
 
-/** The model gets wider as long as it would have more than width / 64 blocks: GPT-2 has 12 of width 768. */
+/** Widen the model while it has more than width / 64 blocks, the ratio of GPT-2: 12 blocks of width 768. */
 tw_model_config_t tw_model_config_for_params(size_t n_params, size_t vocab_size, size_t n_positions)
 {
     size_t width = 128;

@@ -1,4 +1,4 @@
-/* The calls of model.h: they check arguments, then the model's kind does the work. */
+/* The functions of model.h. They check arguments, then call the functions of the model's kind. */
 #include "trainer/model/model.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@ static void check_products(void)
     checked = tw_products_check(tw_product_run);
 }
 
-/** Check oneDNN's products once in a process; every caller gets the result, the log only once. */
+/** Check oneDNN's products once in a process, and log an error once. Every call returns the result. */
 static tw_status_t check_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -69,7 +69,7 @@ double tw_model_unit_products(const tw_model_t *model, size_t unit, size_t seq_l
     return model->ops->unit_products(model, unit, seq_len);
 }
 
-/** A product takes 2 operations forwards, and twice that backwards. */
+/** A multiplication, with its addition, counts as 2 operations in forward and twice that in backward. */
 double tw_model_step_flops(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     double products = 0.0;

@@ -1,5 +1,5 @@
-/** Private to trainer/model: exp without calls or branches, so that compilers make vectors of loops with it,
- *  and with the same bits on every machine, GPUs among them. Compiles as C11, C++17 and CUDA. */
+/** Private to trainer/model: exp without calls or branches, so that compilers can vectorize loops with it. It
+ *  gives the same bits on every machine, GPUs included. Compiles as C11, C++17 and CUDA. */
 #pragma once
 
 #include <stdint.h>
@@ -12,9 +12,9 @@
 #endif
 
 #define TW_EXP_PER_LN2 0x1.715476p0f
-/** Adding this number leaves the nearest integer in the low bits. */
+/** x + TW_EXP_SHIFT has the integer nearest to x in its low mantissa bits. */
 #define TW_EXP_SHIFT 0x1.8p23f
-/** ln 2 in two parts; n times the first is exact. */
+/** ln 2 as a sum of two parts. The product of an integer exponent n and HIGH is exact. */
 #define TW_EXP_LN2_HIGH 0x1.62ep-1f
 #define TW_EXP_LN2_LOW 0x1.0bfbe8p-15f
 #define TW_EXP_7 (1.0f / 5040.0f)
@@ -23,8 +23,8 @@
 #define TW_EXP_4 (1.0f / 24.0f)
 #define TW_EXP_3 (1.0f / 6.0f)
 
-/** Return e^x to about 2 units in the last place; e^88 from 88 on; about 1e-38 below -87. NaN stays NaN. It
- *  is computed as 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; e^r by its series up to r^7. */
+/** Return e^x with an error of about 2 units in the last place. x is clamped to -87 .. 88. NaN stays NaN. The
+ *  result is 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and e^r as its Taylor series up to r^7. */
 TW_EXP_FN float tw_exp(float x)
 {
     x = x < -87.0f ? -87.0f : x;
@@ -42,7 +42,7 @@ TW_EXP_FN float tw_exp(float x)
     p = p * r + 1.0f;
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (bits << 23) + 0x3f800000u; /* 2^n: the shift leaves n's low 9 bits, in the exponent's place */
+    bits = (bits << 23) + 0x3f800000u; /* 2^n: n's low bits go to the exponent, 1.0f's bits are the bias */
     float power;
     memcpy(&power, &bits, sizeof(power));
     return p * power;

@@ -1,34 +1,35 @@
-/** The families of models: one row for each. A new family that is built like one of these needs only a row
- *  here; another one needs a kind of its own, too: see tw_model_kind_t. */
+/** The families of models, as rows of a table. A new family that is built like one of these needs only a row
+ *  here. Any other family also needs a new kind: see tw_model_kind_t. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** How a model is built. Each kind has its functions in model/dispatch.c and device/create.c, its check in
- *  model/config.c, its tensors in model/tensors.c, its reader of config.json in config/pretrained.c and its
- *  writer in checkpoint/model_config.c, all of them tables by kind. */
+/** How a model is built. These tables have an entry per kind: functions in model/dispatch.c and
+ *  device/create.c, checks in model/config.c, tensors in model/tensors.c, the reader of config.json in
+ *  config/pretrained.c and its writer in checkpoint/model_config.c. */
 typedef enum tw_model_kind {
     TW_MODEL_KIND_GPT2,  /**< learned positions, layer norms, biases; a weight is [in, out] */
-    TW_MODEL_KIND_LLAMA, /**< rotary angles, norms without a mean, gated layers; a weight is [out, in] */
+    TW_MODEL_KIND_LLAMA, /**< rotary embeddings, RMS norms, SwiGLU; a weight is [out, in] */
 } tw_model_kind_t;
 
-/** What sets a family apart from others of its kind. */
+/** Properties of a family. */
 typedef struct tw_model_family_row {
     tw_model_kind_t kind;
     const char *name;         /**< model_type of config.json, and of model.family */
-    const char *architecture; /**< class of transformers that config.json names */
-    int has_window;           /**< 1: attention may be limited to a window */
-    /** 1: config.json says if there is a window, and from which layer on (use_sliding_window) */
+    const char *architecture; /**< class name in Hugging Face's transformers, as in config.json */
+    int has_window;           /**< 1: attention may have a sliding window */
+    /** 1: config.json also has use_sliding_window and the first layer with a window */
     int has_first_window;
     int may_have_biases; /**< 1: with attention_bias, q, k, v and o have biases */
-    int has_qkv_biases;  /**< 1: q, k and v have biases, whatever attention_bias says */
-    int has_head_norms;  /**< 1: heads of q and k have norms */
-    int head_dim;        /**< width of a head if config.json leaves it out; 0: model width over heads */
+    int has_qkv_biases;  /**< 1: q, k and v always have biases; attention_bias is ignored */
+    int has_head_norms;  /**< 1: each head of q and k is normalized before its rotation */
+    int head_dim;        /**< width of a head if config.json has none; 0: n_embd / n_head */
 } tw_model_family_row_t;
 
-/** FAMILY(id, name, architecture, initializers of the row) for each family; enum and rows are made of it. */
+/** FAMILY(id, name, architecture, initializers of the row) for each family. The enum and the rows are made
+ *  from this list. */
 #define TW_MODEL_FAMILIES(FAMILY)                                                                  \
     FAMILY(GPT2, "gpt2", "GPT2LMHeadModel", .kind = TW_MODEL_KIND_GPT2)                            \
     FAMILY(LLAMA, "llama", "LlamaForCausalLM", .kind = TW_MODEL_KIND_LLAMA, .may_have_biases = 1)  \

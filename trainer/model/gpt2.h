@@ -1,4 +1,4 @@
-/** Private to trainer/model: GPT-2, its memory and its tensors' places. */
+/** Private to trainer/model: GPT-2's structs, functions and list of tensors. */
 #pragma once
 
 #include "trainer/model/attention.h"
@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/* A block's tensors; tensors.c has their names and shapes. A block has all, so each is its own place. */
+/* A block's tensors, in their order in the unit; tensors.c has their names and shapes. */
 enum {
     TW_GPT2_LN_1_W,
     TW_GPT2_LN_1_B,
@@ -25,22 +25,22 @@ enum {
 
 /** Scratch memory, of B * T = N rows. */
 typedef struct tw_gpt2_scratch {
-    void *saved;              /* what a block saves, if the caller does not want it */
+    void *saved;              /* used as block_forward's `saved` if that is NULL */
     float *gamma, *bias;      /* vectors as fp32: C, 4C */
     float *norm;              /* (N,C) */
     float *d_norm;            /* (N,C) */
-    float *hidden, *d_hidden; /* (N,4C); the gradient by qkv (N,3C) too */
-    float *attention;         /* tiles, of each thread */
+    float *hidden, *d_hidden; /* (N,4C); d_hidden also holds the gradient by qkv (N,3C) */
+    float *attention;         /* tw_attention_scratch_elems for each thread */
     tw_root_scratch_t root;
 } tw_gpt2_scratch_t;
 
 typedef struct tw_gpt2 {
-    tw_model_t model; /* it is first, so that a tw_model_t * is one of these */
+    tw_model_t model; /* first, so that a tw_model_t * can be cast to tw_gpt2_t * */
     tw_gpt2_scratch_t scratch;
 } tw_gpt2_t;
 
-/** What a block's backward pass needs of its forward pass besides x; norms, GELU and probabilities are
- *  computed again. */
+/** Activations that a block's forward pass saves for backward, besides x. Backward recomputes norms, GELU and
+ *  attention probabilities. */
 typedef struct tw_gpt2_saved {
     float *qkv;                       /* (N,3C) */
     float *attended;                  /* (N,C): attention before its projection */
@@ -49,9 +49,9 @@ typedef struct tw_gpt2_saved {
     tw_model_norm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
-/** Return the bytes that a block saves of n rows (gpt2_memory.c). */
+/** Return the bytes that a block saves for n rows (gpt2_memory.c). */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
-/** Return the parts of a block's saved memory of n rows. */
+/** Return pointers into a block's saved memory for n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_gpt2_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_gpt2_reserve(tw_model_t *model);

@@ -1,7 +1,8 @@
-/* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). N = B * T rows of C channels. */
+/* A block of GPT-2: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). N = B * T rows of C
+ * channels. */
 #include "trainer/model/gpt2.h"
 
-/* What the functions of a call share. */
+/* Arguments that the functions below share. */
 typedef struct block {
     const tw_model_config_t *config;
     const tw_compute_t *compute;
@@ -34,21 +35,21 @@ static block_t gpt2_block_of(tw_model_t *model, const void *const *weights, floa
                      .saved = tw_gpt2_saved_at(config, n, saved)};
 }
 
-/** Read a vector of at most 4C as fp32; it is valid until the next call. */
+/** Read a vector of at most 4C elements as fp32 into scratch->bias. */
 static const float *bias_of(const block_t *block, int weight, size_t n_elems)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, n_elems, block->scratch->bias);
     return block->scratch->bias;
 }
 
-/** Read a vector (C), likewise. */
+/** Read a vector of C elements as fp32 into scratch->gamma. */
 static const float *gamma_of(const block_t *block, int weight)
 {
     tw_weight_read(block->compute, block->weights[weight], 0, block->c, block->scratch->gamma);
     return block->scratch->gamma;
 }
 
-/* A layer with weight (in,out), which is tensor `weight`; its bias is the next tensor. */
+/* A linear layer. Tensor `weight` is its weight (in,out), and the tensor after that its bias. */
 typedef struct layer {
     int weight;
     size_t in, out;
@@ -69,7 +70,7 @@ static void linear(const block_t *block, layer_t layer, const float *x, int accu
     tw_layer_forward(compute, sizes_of(block, layer), factor, block->weights[layer.weight], 1.0f, y);
 }
 
-/** Compute dx (N,in) = dy (N,out) w', and the gradients of w, if wanted, and of b. */
+/** Compute dx (N,in) = dy (N,out) w', and add to the gradients of b and (unless its pointer is NULL) of w. */
 static void linear_backward(const block_t *block, layer_t layer, const float *x, const float *dy, float *dx)
 {
     const tw_compute_t *compute = block->compute;
@@ -85,7 +86,7 @@ static void linear_backward(const block_t *block, layer_t layer, const float *x,
                             dx);
 }
 
-/** Return the norm of x whose gamma is tensor `weight`, and beta the next one. */
+/** Return the arguments of a norm of x. Tensor `weight` is gamma, and the tensor after that beta. */
 static tw_model_norm_t gpt2_norm_of(const block_t *block, int weight, const float *x,
                                     tw_model_norm_stats_t stats)
 {
@@ -110,7 +111,7 @@ static void norm_again(const block_t *block, int weight, const float *x, tw_mode
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** Compute d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** Add the gradient by x to d (N,C). The gradient by the norm's output is in scratch->d_norm. */
 static void gpt2_norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
                                float *d)
 {
@@ -145,7 +146,7 @@ static void gpt2_mlp_forward(const block_t *block, float *y)
     linear(block, (layer_t){TW_GPT2_MLP_PROJ_W, 4 * c, c}, block->scratch->hidden, 1, y);
 }
 
-/** Turn d (N,C) from the gradient by y into that by middle. */
+/** Replace d (N,C), the gradient by y, by the gradient by middle. */
 static void gpt2_mlp_backward(const block_t *block, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -160,7 +161,7 @@ static void gpt2_mlp_backward(const block_t *block, float *d)
     gpt2_norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
-/** Turn d (N,C) from the gradient by middle into that by x. */
+/** Replace d (N,C), the gradient by middle, by the gradient by x. */
 static void gpt2_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;

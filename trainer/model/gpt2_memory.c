@@ -1,4 +1,4 @@
-/* Lays out GPT-2's saved and scratch memory: a buffer each, whose parts begin on cache lines. */
+/* Divides GPT-2's saved memory and its scratch memory, one buffer each, into parts. */
 #include "trainer/model/carve.h"
 #include "trainer/model/gpt2.h"
 

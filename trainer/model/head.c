@@ -5,12 +5,12 @@
 
 #include "trainer/model/model.h"
 
-/* Elements of the logits that are made at a time. Every chunk reads and writes the weight's gradient, so few
+/* Most elements of a chunk of logits. Every chunk reads and writes the whole gradient of the weight, so few
  * chunks are best. */
 #define LOGITS_ELEMS ((size_t)16 << 20)
 enum { ROWS_STEP = 16 };
 
-/** Chunks have about the same size, in steps that suit products. */
+/** Chunks have about the same number of rows, a multiple of ROWS_STEP, which suits matrix products. */
 size_t tw_head_rows(size_t vocab_size, size_t n)
 {
     size_t most = LOGITS_ELEMS / vocab_size;
@@ -20,7 +20,7 @@ size_t tw_head_rows(size_t vocab_size, size_t n)
     return (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
 }
 
-/* Some of the head's rows. */
+/* A chunk: some consecutive rows (tokens) of the head. */
 typedef struct chunk {
     const tw_head_t *head;
     tw_matrix_t norm; /* (rows,C) */
@@ -32,7 +32,7 @@ typedef struct rows_call {
     float scale;
 } rows_call_t;
 
-/** Compute the losses of some rows; the logits are overwritten by the gradient by them. */
+/** Compute the losses of some rows of a chunk. Their gradient overwrites the logits. */
 static void rows_loss(void *ctx, size_t first, size_t n, int thread)
 {
     const rows_call_t *call = ctx;
@@ -51,8 +51,8 @@ static void rows_loss(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Compute logits = norm w', and return the sum of the rows' losses. They are also added to their sequences'
- *  sums [B], unless that is NULL. */
+/** Compute logits = norm w', and return the sum of the chunk's losses. Also add each loss to its sequence's
+ *  entry in sums [B], unless sums is NULL. */
 static double chunk_loss(const chunk_t *chunk, float scale, double *sums)
 {
     const tw_head_t *head = chunk->head;
@@ -85,7 +85,7 @@ static void narrow_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Return the logits' gradient as a factor, in the logits' memory. */
+/** Return the logits' gradient as a product's factor. In bf16 it is rounded in place. */
 static tw_matrix_t logits_factor(const chunk_t *chunk)
 {
     const tw_head_t *head = chunk->head;
@@ -123,7 +123,7 @@ static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
     }
 }
 
-/** Go through all rows, chunk by chunk; d_norm, d_weight and sums may be NULL. Return the sum of losses. */
+/** Process all chunks, and return the sum of losses. d_norm, d_weight and sums may be NULL. */
 static double all_chunks(const tw_head_t *head, float scale, float *d_norm, float *d_weight, double *sums)
 {
     double sum = 0.0;

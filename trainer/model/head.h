@@ -1,5 +1,5 @@
-/** Private to trainer/model: the output layer and the loss. Logits are made some rows at a time, and consumed
- *  at once. N = B * T rows of C channels, V words. */
+/** Private to trainer/model: the output layer and the loss. Logits are computed for a chunk of rows at a
+ *  time, and used before the next chunk. N = B * T rows (tokens) of C channels, vocabulary V. */
 #pragma once
 
 #include "trainer/model/linear.h"
@@ -10,22 +10,22 @@ typedef struct tw_head {
     const tw_compute_t *compute;
     tw_matrix_t norm;       /* (N,C): output of the last norm */
     tw_matrix_t weight;     /* (V,C) */
-    const int32_t *targets; /* (N), words or TW_MODEL_NO_TARGET */
+    const int32_t *targets; /* (N), tokens or TW_MODEL_NO_TARGET */
     size_t n, c, v, seq_len;
     float *logits;  /* (logit_rows,V): scratch */
     double *losses; /* (logit_rows): scratch */
     size_t logit_rows;
 } tw_head_t;
 
-/** Return the rows of logits that are made at a time: about 64 MB, so that they and their gradient stay small
- *  beside the weights. */
+/** Return the rows of a chunk of logits. A chunk has at most about 64 MB, little beside the weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** Return the mean loss. d_norm (N,C) becomes the gradient of scale * loss by norm; the gradient by
- *  weight is added to d_weight (V,C). Either may be NULL: not wanted; d_weight only with d_norm. */
+/** Return the mean loss. Write the gradient of scale * loss by norm to d_norm (N,C), and add its gradient by
+ *  weight to d_weight (V,C). d_weight may be NULL; d_norm may be NULL if d_weight is. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** Compute the mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);
-/** Compute the logits after token `at` of each sequence, [N / seq_len, V]; targets are ignored. */
+/** Compute the logits for the token that follows token `at` of each sequence, [N / seq_len, V]. Targets are
+ *  ignored. */
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);
 
 TW_C_END

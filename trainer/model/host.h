@@ -5,7 +5,7 @@
 
 TW_C_BEGIN
 
-/** Make a model of a kind on this processor, whose own struct has `bytes` and begins with a tw_model_t.
+/** Make a model on this processor. `bytes` is the size of the kind's struct, which begins with a tw_model_t.
  *  TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_model_host_create(const tw_model_config_t *config, const tw_model_ops_t *ops, size_t bytes,
                                  tw_model_t **out);

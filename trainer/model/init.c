@@ -1,4 +1,4 @@
-/* Draws initial values by counter: no element depends on another. */
+/* Draws initial values. A value is a hash of its index (a counter-based generator), not of earlier values. */
 #include <math.h>
 
 #include "trainer/model/ops.h"
@@ -19,7 +19,7 @@ static double uniform(uint64_t key, uint64_t counter)
     return ((double)(init_mix(key ^ init_mix(counter)) >> 11) + 0.5) * 0x1p-53;
 }
 
-/** Draw a normal number by Box and Muller: elements 2i and 2i + 1 are the two coordinates of a point. */
+/** Draw a normal number by the Box-Muller transform, which gives elements 2i and 2i + 1 from two draws. */
 static double init_normal(uint64_t key, size_t elem)
 {
     uint64_t pair = elem / 2;

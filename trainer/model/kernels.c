@@ -1,6 +1,6 @@
-/* The kernels of one instruction set: this file is compiled once for each, and TW_KERNELS names its table.
- * All sets give the same bits: loops over elements compute each alike, sums have 16 lanes on every machine,
- * and nothing is contracted to multiply-adds. */
+/* The kernels of one instruction set. This file is compiled once for each set, with TW_KERNELS as its table's
+ * name. All sets give the same bits: sums have 16 lanes on every machine, and the compiler must not contract
+ * operations to fused multiply-adds. */
 #include "trainer/model/kernels.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "trainer/model/exp.h"
 
-/* The name of the table when a tool compiles this file alone. */
+/* A name for tools that compile this file outside the build. */
 #ifndef TW_KERNELS
 #define TW_KERNELS kernels_alone
 #endif
@@ -17,7 +17,7 @@
 
 enum { LANES = 16 };
 
-/* How many lanes a register holds. */
+/* Floats that a vector register holds. */
 #if defined(__AVX512F__)
 enum { WIDTH = 16 };
 #elif defined(__AVX2__)
@@ -35,10 +35,10 @@ typedef struct lanes {
 } lanes_t;
 
 #define INLINE static inline __attribute__((always_inline))
-/* Loops over the registers of 16 lanes; compilers unroll it. */
+/* Loop over the registers that make up 16 lanes. Compilers unroll it. */
 #define EACH(p) for (size_t p = 0; p < VECTORS; p++)
 
-/** Load elements i .. i + 15 of n; those beyond the end are 0. */
+/** Load x[i] .. x[i + 15]; elements from n on are 0. */
 INLINE void load(const float *x, size_t i, size_t n, lanes_t *to)
 {
     float rest[LANES] = {0};
@@ -94,7 +94,7 @@ static float dot(const float *x, const float *y, size_t n)
 
 /* ---- a register at a time ------------------------------------------------------------------------------ */
 
-/** Return elements i .. i + WIDTH - 1 of n; those beyond the end are 0. */
+/** Return x[i] .. x[i + WIDTH - 1]; elements from n on are 0. */
 INLINE vector_t get(const float *x, size_t i, size_t n)
 {
     float rest[WIDTH] = {0};
@@ -119,7 +119,7 @@ INLINE vector_t choose(bits_t mask, vector_t yes, vector_t no)
     return (vector_t)((mask & (bits_t)yes) | (~mask & (bits_t)no));
 }
 
-/** Return tw_exp of each, with the same bits. */
+/** Return tw_exp of each lane, with the bits of exp.h. */
 INLINE vector_t exponential(vector_t x)
 {
     const vector_t zero = {0}, least = zero - 87.0f, most = zero + 88.0f;
@@ -189,8 +189,7 @@ static void layernorm_apply(const tw_model_norm_t *norm, float *y)
     }
 }
 
-/* What a norm's gradient needs of a row: the means of g and of g * x^, x^ = (x - mean) * rstd, g = dy *
- * gamma. */
+/* Two means over a row that a norm's gradient needs: of g = dy * gamma, and of g * (x - mean) * rstd. */
 typedef struct row_means {
     float g, g_x;
 } row_means_t;
@@ -213,8 +212,8 @@ static row_means_t backward_means(const float *dy, const float *x, const float *
     return (row_means_t){fold(&sum_g) / (float)c, fold(&sum_g_x) / (float)c};
 }
 
-/** Compute dx, and, if has_vectors, gamma's and beta's gradients. Callers pass a constant, so loops need no
- *  test. */
+/** Compute dx and, if has_vectors, add to the gradients of gamma and beta. Callers pass has_vectors as a
+ *  constant, so that the inlined loops have no test. */
 INLINE void layernorm_gradients(const tw_model_norm_t *norm, const float *dy_rows,
                                 const tw_model_norm_gradients_t *to, int has_vectors)
 {
@@ -262,7 +261,7 @@ static float rmsnorm_row(const float *x, const float *gamma, size_t c, double ep
     return rstd;
 }
 
-/** Return the mean of g * x^, where x^ = x * rstd and g = dy * gamma. */
+/** Return the mean of dy * gamma * x * rstd over a row. */
 static float rmsnorm_mean(const float *dy, const float *x, const float *gamma, size_t c, float rstd)
 {
     lanes_t total = {{{0}}}, a, b, g;
@@ -381,7 +380,7 @@ static void norm_backward_vectors(const tw_model_norm_t *norm, const float *dy, 
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/** Return 1 + e^-2u. */
+/** Return 1 + e^-2u, where u = sqrt(2 / pi) (x + CUBE x^3). GELU is x divided by it. */
 INLINE vector_t gelu_divisor(vector_t x)
 {
     vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);
@@ -396,7 +395,7 @@ static void gelu_forward(const float *x, size_t n, float *y)
     }
 }
 
-/** Multiply d by dy/dx = s + x s (1 - s) d(2u)/dx, as y = x s(2u) and s' = s (1 - s). */
+/** Multiply d by dy/dx = s + x s (1 - s) d(2u)/dx. Here y = x s(2u), s is the sigmoid, s' = s (1 - s). */
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -416,7 +415,7 @@ static void swiglu_forward(const float *gate, const float *up, size_t n, float *
     }
 }
 
-/** Compute the gradients: silu = x s(x) and s' = s (1 - s), so dsilu/dx = s (1 + x (1 - s)). */
+/** Compute the gradients. silu(x) = x s(x), where s is the sigmoid, so dsilu/dx = s (1 + x (1 - s)). */
 static void swiglu_backward(const float *gate, const float *up, size_t n, float *dy, float *d_gate)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -438,7 +437,7 @@ static float row_max(const float *row, size_t n)
     return max;
 }
 
-/** Replace row by exp(row - max); return the sum. */
+/** Replace each element of row by exp(element - max), and return their sum. */
 static float exponentials(float *row, size_t n, float max)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
@@ -499,8 +498,8 @@ static void kernel_bias_backward(const float *restrict dy, size_t n, size_t c, s
     }
 }
 
-/** Round to bf16, to the nearest, ties to even. The addition may carry into the exponent; a NaN, which it
- *  could turn into anything, is handled apart. */
+/** Round to the nearest bf16, ties to even. The addition may carry into the exponent, which is right for
+ *  numbers. A NaN, which the carry could change to a number, is handled separately. */
 INLINE uint16_t narrowed(float x)
 {
     uint32_t bits;
@@ -517,7 +516,8 @@ static void kernel_narrow(const float *restrict x, size_t n, uint16_t *restrict 
     }
 }
 
-/** Round in place, a piece at a time through a buffer: y begins where x does, and never overtakes it. */
+/** Round in place, through a small buffer. Results take half the space, so writing never overtakes
+ *  reading. */
 static void narrow_in_place(float *x, size_t n)
 {
     uint16_t piece[512];
@@ -528,7 +528,7 @@ static void narrow_in_place(float *x, size_t n)
     }
 }
 
-/** Rotate a head; sign: 1, or -1 for the opposite angles. */
+/** Rotate a head by its angles (sign 1), or back (sign -1). */
 INLINE void turn(float *restrict x, size_t width, const float *restrict cosines, const float *restrict sines,
                  float sign)
 {

@@ -1,19 +1,19 @@
-/** Private to trainer/model: the layers of a transformer between its products, fp32, forwards and backwards,
- *  for each instruction set.
- *  All memory is the caller's, and they write nothing but the named outputs. All sets give the same bits.
- *  Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels; V words. */
+/** Private to trainer/model: a transformer's fp32 operations apart from matrix products, forward and
+ *  backward, for each instruction set. All sets give the same bits. The caller owns all memory; kernels write
+ *  only their outputs. Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels;
+ *  V words. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** What a norm keeps of each row. */
+/** Statistics of each row that a norm's forward pass keeps for backward. */
 typedef struct tw_model_norm_stats {
     float *mean, *rstd; /* (N) each; a root-mean-square norm has no mean */
 } tw_model_norm_stats_t;
 
-/** Rows to be normed: a layer norm, or without beta a root-mean-square norm. */
+/** Arguments of a norm: a layer norm, or a root-mean-square norm if beta is NULL. */
 typedef struct tw_model_norm {
     const float *x;            /* (N,C) */
     const float *gamma, *beta; /* (C) */
@@ -22,7 +22,7 @@ typedef struct tw_model_norm {
     tw_model_norm_stats_t stats;
 } tw_model_norm_t;
 
-/** Where a norm's gradients go. */
+/** Outputs of a norm's backward pass. */
 typedef struct tw_model_norm_gradients {
     float *dx;             /* (N,C) */
     float *dgamma, *dbeta; /* (C) gradients are added to them; without beta, dbeta is not used */
@@ -31,24 +31,25 @@ typedef struct tw_model_norm_gradients {
 
 /** The kernels of one instruction set. */
 typedef struct tw_kernel_set {
-    /* ---- norms, over a row. Layer norm: y = (x - mean) * rstd * gamma + beta (arXiv 1607.06450);
+    /* ---- norms of a row. Layer norm: y = (x - mean) * rstd * gamma + beta (arXiv 1607.06450);
      * root-mean-square norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon) (arXiv 1910.07467) */
 
     /** Writes y (N,C) and stats. */
     void (*norm_forward)(const tw_model_norm_t *norm, float *y);
-    /** Writes y again, from the stats of a forward pass. */
+    /** Writes y (N,C) again, reading the stats of the forward pass. */
     void (*norm_apply)(const tw_model_norm_t *norm, float *y);
     /** Computes all gradients from dy (N,C), which may be to->dx if accumulate is 0. */
     void (*norm_backward)(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to);
-    /** Do the same in two calls, with the same bits, so that threads can share the work: dx of some rows;
-     *  dgamma and dbeta of n columns from `first` on. dx may be x once no column is needed any more. */
+    /** norm_backward in two calls with the same bits, so that threads can share the work: _input computes dx
+     *  of some rows, _vectors dgamma and dbeta of n columns from `first` on. dx may be x if _vectors, which
+     *  reads x, is done for all columns. */
     void (*norm_backward_input)(const tw_model_norm_t *norm, const float *dy,
                                 const tw_model_norm_gradients_t *to);
     void (*norm_backward_vectors)(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
                                   const tw_model_norm_gradients_t *to);
     /** Computes one row's root-mean-square norm; returns rstd. x, y, gamma [c]; y may be x. */
     float (*rmsnorm_row)(const float *x, const float *gamma, size_t c, double epsilon, float *y);
-    /** Adds one row's part to dgamma [n]. */
+    /** Adds one row's dy * x * rstd to dgamma [n]. */
     void (*rmsnorm_row_vector)(const float *dy, const float *x, float rstd, size_t n, float *dgamma);
 
     /* ---- GELU, the tanh form (arXiv 1606.08415) ---- */
@@ -63,38 +64,39 @@ typedef struct tw_kernel_set {
 
     /** Computes y = silu(gate) * up; gate, up, y [n]. */
     void (*swiglu_forward)(const float *gate, const float *up, size_t n, float *y);
-    /** Computes gradients: dy [n] becomes that by up, d_gate [n] is that by gate. */
+    /** Replaces dy [n] by the gradient by up, and writes the gradient by gate to d_gate [n]. */
     void (*swiglu_backward)(const float *gate, const float *up, size_t n, float *dy, float *d_gate);
 
     /* ---- softmax and cross-entropy ---- */
 
     /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** Turns dp [n] into the gradient by scores whose softmax is p [n], times factor: p * (dp - sum(p * dp))
-     *  * factor. */
+    /** Replaces dp [n] by the gradient by the scores, factor * p * (dp - sum(p * dp)); p [n] is their
+     *  softmax. */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
     /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);
 
     /* ---- rows and elements ---- */
 
-    /** Sets each of n rows of y (c elements, `stride` apart) to b (c), or adds b. */
+    /** Sets each of n rows of y (c elements, `stride` apart) to b [c], or adds b if accumulate is 1. */
     void (*bias_forward)(const float *b, size_t n, size_t c, size_t stride, int accumulate, float *y);
     /** Adds each row of dy to db (c). */
     void (*bias_backward)(const float *dy, size_t n, size_t c, size_t stride, float *db);
     /** Rounds x to y [n], bf16, to the nearest. */
     void (*narrow)(const float *x, size_t n, uint16_t *y);
-    /** Rounds x [n] to bf16 in place: the n results begin where x does. */
+    /** Rounds x [n] to bf16 in place. The results take the first half of x's memory. */
     void (*narrow_in_place)(float *x, size_t n);
-    /** Rotates one head x [width] by the angles of its position, [width / 2] each; backwards, by their
-     *  opposites. */
+    /** Rotates one head x [width] by its position's angles, whose cosines and sines are [width / 2]. The
+     *  backward call rotates by the negative angles. */
     void (*rope_turn)(float *x, size_t width, const float *cosines, const float *sines);
     void (*rope_turn_backward)(float *d, size_t width, const float *cosines, const float *sines);
 } tw_kernel_set_t;
 
 /** Return the kernels of the widest instruction set that this machine has. */
 const tw_kernel_set_t *tw_kernels(void);
-/** Return set `index` of those that this machine can run, the plainest first; NULL past the last one. */
+/** Return set `index` of the sets that this machine can run, or NULL past the last. Set 0 is portable C, and
+ *  the last has the widest instructions. */
 const tw_kernel_set_t *tw_kernels_get(size_t index);
 
 TW_C_END

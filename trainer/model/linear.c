@@ -58,7 +58,7 @@ tw_matrix_t tw_transposed(tw_matrix_t factor)
     return factor;
 }
 
-/** Return the weight as a factor (in,out), however it is stored. */
+/** Return the weight as a factor (in,out), transposed if it is stored as (out,in). */
 static tw_matrix_t weight_of(const tw_compute_t *compute, tw_layer_t layer, const void *weight)
 {
     tw_matrix_t w =

@@ -1,6 +1,6 @@
-/** Private to trainer/model: the Llama family, its memory and its tensors' places.
- *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F =
- *  n_inner; V words. */
+/** Private to trainer/model: structs, functions and the list of tensors of the Llama family.
+ *  N = B * T rows of C channels; H query heads and K key/value heads of D channels; Q = (H + 2K) D columns of
+ *  q, k and v; F = n_inner; V words. */
 #pragma once
 
 #include "trainer/model/attention.h"
@@ -8,7 +8,8 @@
 
 TW_C_BEGIN
 
-/* Tensors that a block may have, in the order of their computing; tensors.c says which family has which. */
+/* Tensors that a block may have, in the order in which forward uses them. tensors.c says which family has
+ * which. */
 enum {
     TW_LLAMA_NORM_1,
     TW_LLAMA_Q,
@@ -30,25 +31,25 @@ enum {
 
 /** Scratch memory. */
 typedef struct tw_llama_scratch {
-    void *saved;          /* what a block saves, if the caller does not want it */
-    float *vector;        /* one vector as fp32, or two of a head: max(C, HD, 2D) */
+    void *saved;          /* used as block_forward's `saved` if that is NULL */
+    float *vector;        /* a vector as fp32, or the gammas of q's and k's heads: max(C, HD, 2D) */
     float *norm, *d_norm; /* (N,C) */
-    float *qkv, *d_qkv;   /* (N,Q): q and k rotated; gradients */
+    float *qkv, *d_qkv;   /* (N,Q): q, k and v, with q and k rotated; their gradients */
     float *d_attended;    /* (N,HD) */
-    float *hidden;        /* (N,F): input of the down product; the gradient by gate */
+    float *hidden;        /* (N,F): input of the down projection; in backward then the gradient by gate */
     float *d_hidden;      /* (N,F): the gradient by hidden, then by up */
-    float *attention;     /* tiles, of each thread */
+    float *attention;     /* tw_attention_scratch_elems for each thread */
     tw_root_scratch_t root;
     float *cosines, *sines; /* (T,D/2) */
 } tw_llama_scratch_t;
 
 typedef struct tw_llama {
-    tw_model_t model; /* it is first, so that a tw_model_t * is one of these */
+    tw_model_t model; /* first, so that a tw_model_t * can be cast to tw_llama_t * */
     tw_llama_scratch_t scratch;
 } tw_llama_t;
 
-/** What a block's backward pass needs of its forward pass besides x; norms, rotations, SwiGLU and
- *  probabilities are computed again. */
+/** Activations that a block's forward pass saves for backward, besides x. Backward recomputes norms,
+ *  rotations, SwiGLU and attention probabilities. */
 typedef struct tw_llama_saved {
     float *qkv;             /* (N,Q): with biases, before norms and rotation */
     float *attended;        /* (N,HD): attention before its projection */
@@ -57,7 +58,7 @@ typedef struct tw_llama_saved {
     float *rstd_1, *rstd_2; /* (N) */
 } tw_llama_saved_t;
 
-/** Return the widths of q, of k or v, and of all three together. */
+/** Return the columns of q, of k (or v), and of q, k and v together. */
 static inline size_t tw_llama_q_width(const tw_model_config_t *config)
 {
     return config->n_head * config->llama.head_dim;
@@ -71,9 +72,9 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
     return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
 }
 
-/** Return the bytes that a block saves of n rows (llama_memory.c). */
+/** Return the bytes that a block saves for n rows (llama_memory.c). */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
-/** Return the parts of a block's saved memory of n rows. */
+/** Return pointers into a block's saved memory for n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);
 size_t tw_llama_scratch_bytes(const tw_model_config_t *config, size_t batch, size_t seq_len, tw_pool_t *pool);
 tw_status_t tw_llama_reserve(tw_model_t *model);

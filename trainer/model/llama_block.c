@@ -1,11 +1,11 @@
-/* A block of the Llama family: x + attention(norm(x)), then that + mlp(norm(that)). Sizes as in llama.h; a
- * weight is (out, in). */
+/* A block of the Llama family: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). llama.h
+ * explains the sizes. A weight is (out,in). */
 #include <string.h>
 
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"
 
-/* What the functions of a call share. */
+/* Arguments that the functions below share. */
 typedef struct block {
     const int *places; /* places of tensors in the unit; -1: the family has no such tensor */
     const tw_model_config_t *config;
@@ -66,7 +66,7 @@ static const float *widen(const block_t *block, int tensor, size_t n_elems, floa
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-/* A layer: weight (out, in) between x (N,in) and y (N,out), whose rows are y_stride apart. */
+/* A linear layer: weight (out,in), x (N,in), y (N,out). Rows of y are y_stride apart. */
 typedef struct layer {
     int tensor;
     size_t in, out, y_stride;
@@ -82,7 +82,7 @@ static const void *llama_weight_of(const block_t *block, layer_t layer)
     return block->weights[block->places[layer.tensor]];
 }
 
-/** Return as factors a layer's input (N,in), and the gradient by its output (N,out). */
+/** input_factor returns a layer's input (N,in) as a factor, output_factor the gradient by its output. */
 static tw_matrix_t input_factor(const block_t *block, const float *x, size_t in)
 {
     return tw_factor(block->compute, x, block->n * in, in, block->compute->narrow);
@@ -99,7 +99,7 @@ static void layer_forward(const block_t *block, layer_t layer, tw_matrix_t x, fl
     tw_layer_forward(block->compute, llama_sizes_of(block, layer), x, llama_weight_of(block, layer), beta, y);
 }
 
-/** Add dy' x to the weight's gradient, if wanted, and compute dx (N,in) = dy w + beta dx. */
+/** Add dy' x to the weight's gradient, unless its pointer is NULL. Compute dx (N,in) = dy w + beta dx. */
 static void layer_backward(const block_t *block, layer_t layer, tw_matrix_t x, tw_matrix_t dy, float beta,
                            float *dx)
 {
@@ -124,7 +124,7 @@ static void llama_bias_backward(const block_t *block, layer_t layer, int tensor,
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
-/* The product of q, k or v, its bias, and where its columns begin in a row of Q. */
+/* The linear layer of q, k or v, its bias's tensor, and its first column in a row of qkv. */
 typedef struct projection {
     layer_t layer;
     int bias;
@@ -141,7 +141,7 @@ static projection_t projection_of(const block_t *block, int which)
     return projections[which];
 }
 
-/** Compute qkv (N,Q) from the norm in scratch. */
+/** Compute qkv (N,Q) from scratch->norm. */
 static void qkv_forward(const block_t *block, float *qkv)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -169,17 +169,17 @@ static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm
     }
 }
 
-/* Work on each head of q and k between product and attention: a norm, if there is one, then the rotation. */
+/* Arguments of the work on heads of q and k before attention: a norm (in some families), then a rotation. */
 typedef struct heads {
     const block_t *block;
     const tw_kernel_set_t *kernels;
-    size_t width, pairs, n_q, n;    /* D, D / 2; heads of q, and of q and k */
+    size_t width, pairs, n_q, n;    /* D, D / 2; heads of q; heads of q and k together */
     const float *q_gamma, *k_gamma; /* [D], or NULL */
     float *d_q_gamma, *d_k_gamma;   /* [D], their gradients, or NULL */
     double epsilon;
 } heads_t;
 
-/** Return the heads of a block; the gammas of q and k are read into scratch->vector. */
+/** Return the arguments for a block. This reads the gammas of q and k into scratch->vector. */
 static heads_t heads_of(const block_t *block)
 {
     const tw_model_config_t *config = block->config;
@@ -231,15 +231,15 @@ static void turn_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Fill qkv (N,Q) in scratch with the saved one, normed and rotated. */
+/** Copy the saved qkv (N,Q) to scratch->qkv, with heads of q and k normed and rotated. */
 static void llama_turn(const block_t *block)
 {
     heads_t heads = heads_of(block);
     over_rows(&heads, turn_rows);
 }
 
-/** Rotate gradients back. The rotated heads are no longer needed: a normed head's first element is
- *  overwritten by its rstd. */
+/** Rotate gradients back. scratch->qkv is no longer needed, so each normed head's rstd is stored in its first
+ *  element there. */
 static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -262,7 +262,7 @@ static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Add the gradients of the norms' gammas, for some columns of a head. */
+/** Add to the gradients of the head norms' gammas, for some columns of a head. */
 static void head_gammas(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -279,7 +279,7 @@ static void head_gammas(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Turn gradients by normed heads into those by the heads. */
+/** Replace the gradients by normed heads by the gradients by the heads before the norm. */
 static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -300,8 +300,8 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Turn d_qkv (N,Q) in scratch from the gradient by the rotated qkv into that by the saved one. This
- *  overwrites the rotated one. */
+/** Replace scratch->d_qkv (N,Q), the gradient by the rotated qkv, by the gradient by the saved qkv. This
+ *  overwrites scratch->qkv. */
 static void turn_backward(const block_t *block)
 {
     heads_t heads = heads_of(block);
@@ -337,7 +337,7 @@ static void norm_again(const block_t *block, int tensor, const float *x, float *
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** Compute d (N,C) += the gradient by x of the norm whose output's gradient is in scratch. */
+/** Add the gradient by x to d (N,C). The gradient by the norm's output is in scratch->d_norm. */
 static void llama_norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
     const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
@@ -393,13 +393,13 @@ static void llama_mlp_forward(const block_t *block, float *y)
     layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
-/** Turn d (N,C) from the gradient by y into that by middle. */
+/** Replace d (N,C), the gradient by y, by the gradient by middle. */
 static void llama_mlp_backward(const block_t *block, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
     const tw_llama_scratch_t *scratch = block->scratch;
     size_t n_hidden = block->n * block->inner;
-    /* d_gate overwrites hidden, which is no longer needed then */
+    /* d_gate overwrites hidden after its last use */
     float *d_gate = scratch->hidden, *d_up = scratch->d_hidden;
     tw_spread_swiglu_forward(block->compute, saved->gate, saved->up, n_hidden, scratch->hidden);
     layer_backward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner),
@@ -414,7 +414,7 @@ static void llama_mlp_backward(const block_t *block, float *d)
     llama_norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
-/** Turn d (N,C) from the gradient by middle into that by x. */
+/** Replace d (N,C), the gradient by middle, by the gradient by x. */
 static void llama_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;

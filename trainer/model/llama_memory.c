@@ -1,4 +1,4 @@
-/* Lays out the saved and scratch memory of the Llama family: a buffer each. */
+/* Divides the Llama family's saved memory and its scratch memory, one buffer each, into parts. */
 #include "trainer/model/carve.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/rope.h"

@@ -1,10 +1,9 @@
-/* Computes a matrix product in pieces, each by one thread. The library's order of summation depends on the
- * shape that it is given. So the pieces depend only on the product's shape, not on the number of threads, and
- * the bits are the same with any number. */
+/* Computes a matrix product in pieces, each by one thread. oneDNN's order of summation depends on the piece's
+ * shape. So pieces depend only on the product's shape: the bits are the same with any number of threads. */
 #include "trainer/model/spread.h"
 
-/* MOST_PIECES is a limit, as each piece reads its factors again: with 64 pieces a single thread took up to a
- * fifth longer. The price: no product keeps more than 16 threads busy. */
+/* Each piece reads its factors again: with 64 pieces a single thread took up to a fifth longer. With 16 no
+ * product keeps more than 16 threads busy. */
 enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
 /* Least multiplications of a piece: to wake a thread costs more than fewer are worth. */
 #define LEAST_WORK ((size_t)4 << 20)
@@ -19,8 +18,8 @@ static size_t pieces_count(size_t all, size_t piece)
     return (all + piece - 1) / piece;
 }
 
-/** The longer side is halved as long as pieces stay large: what a piece reads grows with its sides, what
- *  it computes with their product. */
+/** Halve the longer side while pieces stay large enough. Pieces that are nearly square read least: a piece
+ *  reads in proportion to its sides' sum, and computes in proportion to their product. */
 tw_pieces_t tw_product_pieces(const tw_product_t *p)
 {
     tw_pieces_t pieces = {.rows = p->rows, .cols = p->cols, .n_rows = 1, .n_cols = 1};
@@ -42,7 +41,7 @@ typedef struct cut {
     tw_pieces_t pieces;
 } cut_t;
 
-/** Return a factor's rows from `row` on and columns from `col` on, as counted after its transposition. */
+/** Return the part of a factor from row `row` and column `col` on, both counted after transposition. */
 static tw_matrix_t factor_from(tw_matrix_t matrix, size_t row, size_t col)
 {
     size_t first = matrix.transposed ? col * matrix.stride + row : row * matrix.stride + col;

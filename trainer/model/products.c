@@ -1,4 +1,4 @@
-/* Computes products by oneDNN, and keeps a table of the code that it has made, by shape. */
+/* Computes matrix products by oneDNN, and keeps the code that oneDNN generates in a hash table by shape. */
 #include "trainer/model/products.h"
 
 #include "quant/quant.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Functions of the OpenMP runtime that oneDNN links; only GCC has its header. */
+/** Functions of the OpenMP runtime that oneDNN links. They are declared here as only GCC has omp.h. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int n_threads);
 
-/* All that a product's code depends on. */
+/* The key of an entry: all that the generated code depends on. */
 typedef struct shape {
     size_t rows, cols, inner, a_stride, b_stride, c_stride;
     float alpha, beta;
@@ -37,13 +37,13 @@ struct tw_products {
     void *scratch; /* [scratch_bytes] scratch that the entries share */
     size_t scratch_bytes;
     float *wide[2]; /* bf16 factors converted to fp32, if oneDNN cannot multiply bf16 on this processor */
-    size_t wide_elems[2]; /* elements that `wide` has room for */
+    size_t wide_elems[2]; /* allocated elements of `wide` */
     int has_complained;
 };
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-static dnnl_engine_t library; /* oneDNN's engine of the process, never destroyed; NULL: it does not start */
+static dnnl_engine_t library; /* the process's oneDNN engine, never destroyed; NULL: oneDNN failed to start */
 
 static void start_library(void)
 {
@@ -147,7 +147,7 @@ static int products_describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols,
                                             strides) == dnnl_success;
 }
 
-/** Make the attributes for what comes after the sum of products; NULL: out of memory in oneDNN. */
+/** Make the attributes that apply alpha and beta to the sums. NULL: out of memory in oneDNN. */
 static dnnl_primitive_attr_t attributes(const shape_t *key)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -172,7 +172,7 @@ static dnnl_primitive_attr_t attributes(const shape_t *key)
     return attr;
 }
 
-/** Grow the shared scratch. It may move, as entries only point to it while they run. */
+/** Grow the shared scratch. It may move, as entries get its address for each run. */
 static int reserve_scratch(tw_products_t *products, size_t n_bytes)
 {
     if (n_bytes <= products->scratch_bytes) {
@@ -248,7 +248,7 @@ static int products_is_same(const shape_t *a, const shape_t *b)
            a->type == b->type;
 }
 
-/** Return a shape's entry, made if it is not there; NULL: out of memory. */
+/** Return the entry of a shape, making it at first use. NULL: out of memory. */
 static entry_t *find_entry(tw_products_t *products, const shape_t *key)
 {
     entry_t **bucket = &products->buckets[bucket_of(key)];
@@ -331,7 +331,7 @@ static int run_as_it_is(tw_products_t *products, const tw_product_t *p)
     return entry && entry->is_made && run_entry(products, entry, p);
 }
 
-/** Convert a factor, as it is stored, to fp32 in products->wide[which]. */
+/** Convert a factor to fp32, in its stored layout, to products->wide[which]. */
 static int products_widen(tw_products_t *products, int which, tw_matrix_t *matrix, size_t rows, size_t cols)
 {
     size_t n_rows = matrix->transposed ? cols : rows, n_cols = matrix->transposed ? rows : cols;
@@ -346,7 +346,7 @@ static int products_widen(tw_products_t *products, int which, tw_matrix_t *matri
     return 1;
 }
 
-/** Compute a product of bf16 with factors converted to fp32: without AVX-512 oneDNN multiplies no bf16. */
+/** Compute a bf16 product with factors converted to fp32, as without AVX-512 oneDNN cannot multiply bf16. */
 static int run_widened(tw_products_t *products, const tw_product_t *p)
 {
     tw_product_t wide = *p;

@@ -1,8 +1,8 @@
 /** Private to trainer/model: products of row-major matrices, fp32 or bf16 with sums in fp32, by oneDNN.
  *  Notation: (N,I) is a matrix of N rows of I columns; X' its transpose. Strides count elements.
  *
- *  A model has products of its own: oneDNN makes code for every shape that it meets, which is kept here, and
- *  used by one thread at a time. The same shapes give the same bits, on one kind of processor. */
+ *  oneDNN generates code for each shape. A tw_products_t keeps that code; one thread at a time may use it. On
+ *  one kind of processor the same shapes give the same bits. */
 #pragma once
 
 #include "core/core.h"
@@ -29,26 +29,26 @@ typedef struct tw_product {
 
 typedef struct tw_products tw_products_t;
 
-/** Scratch bytes of a model's products, besides their code. */
+/** Upper bound of a tw_products_t's scratch, besides its code. */
 #define TW_PRODUCTS_SCRATCH_BYTES ((size_t)1 << 20)
 
-/** Make products of a model. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
+/** Make an empty cache of code. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */
 tw_status_t tw_products_create(tw_products_t **out);
 void tw_products_destroy(tw_products_t *products);
-/** Compute a product. It cannot fail: bf16 that oneDNN cannot multiply on this processor is multiplied as
- *  fp32, and what oneDNN cannot do at all is done in plain C, which is logged once. */
+/** Compute a product. It cannot fail: if oneDNN cannot multiply bf16 on this processor, factors are converted
+ *  to fp32; if oneDNN fails, plain C computes the product, which is logged once. */
 void tw_product_run(tw_products_t *products, const tw_product_t *product);
-/** Compute the product in plain C: slow, and every sum in the order of its terms. */
+/** Compute the product in plain C. This is slow, and adds the terms of a sum in order. */
 void tw_product_plain(const tw_product_t *product);
 
 /** Return 1 if this processor multiplies bf16 faster than fp32. */
 int tw_products_have_bf16(void);
-/** Return what computes the products: "oneDNN 2.6.3, avx512_core_bf16". Static storage. */
+/** Return the library and its instruction set: "oneDNN 2.6.3, avx512_core_bf16". Static storage. */
 const char *tw_products_name(void);
 
 typedef void (*tw_product_run_t)(tw_products_t *products, const tw_product_t *product);
-/** Compare `run` with plain C on products of all the forms that the models use, in fp32, and in bf16 if this
- *  processor has it. TW_ERR_INTERNAL: it is wrong beyond rounding, logged with tw_products_name;
+/** Compare `run` with plain C on products of all forms that models use, in fp32, and in bf16 if this
+ *  processor has it. TW_ERR_INTERNAL: an error beyond rounding, logged with tw_products_name;
  *  TW_ERR_NO_MEMORY. It takes tens of milliseconds. */
 tw_status_t tw_products_check(tw_product_run_t run);
 

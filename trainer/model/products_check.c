@@ -1,5 +1,4 @@
-/* Compares products with plain C: some builds of a library compute wrong on processors that they do not know,
- * and nothing else shows it. */
+/* Compares products with plain C, as some builds of oneDNN silently compute wrong on newer processors. */
 #include "trainer/model/products.h"
 
 #include <math.h>
@@ -13,7 +12,7 @@ typedef struct check_buffers {
     uint16_t *a16, *b16; /* a and b rounded to bf16 */
 } check_buffers_t;
 
-/** Fill with values from -1 to 1 that look random and are exact in bf16. */
+/** Fill with pseudo-random values from -1 to 1 that bf16 represents exactly. */
 static void products_fill(float *values, size_t n, uint32_t state)
 {
     for (size_t i = 0; i < n; i++) {
@@ -36,8 +35,8 @@ static double element(const float *at, const tw_matrix_t *matrix, size_t row, si
     return matrix->transposed ? at[col * matrix->stride + row] : at[row * matrix->stride + col];
 }
 
-/** Return 1 if an element is right. An fp32 sum of `inner` products, in whatever order, has at most inner + 2
- *  roundings, each relative to the sum of magnitudes. Products of bf16 are exact in fp32. */
+/** Return 1 if an element is right within rounding. In any order, an fp32 sum of `inner` products has at most
+ *  inner + 2 roundings, each relative to the sum of magnitudes. Products of bf16 are exact in fp32. */
 static int is_right(const tw_product_t *p, const check_buffers_t *buffers, size_t row, size_t col)
 {
     double sum = 0.0, magnitude = 0.0;
@@ -75,8 +74,8 @@ static int product_is_right(const check_t *check, const tw_product_t *p)
     return 1;
 }
 
-/** Check all shapes, in each of the three forms, on parts of matrices. Small and odd shapes take other paths
- *  through a library than large ones. */
+/** Check all shapes in three forms (transpositions), on parts of larger matrices. oneDNN uses other code for
+ *  small and odd shapes than for large ones. */
 static int all_are_right(const check_t *check, tw_type_t type)
 {
     static const size_t shapes[][3] = {

@@ -1,4 +1,4 @@
-/* Measures how fast this processor multiplies. */
+/* Measures how fast this processor multiplies matrices. */
 #include "trainer/model/model.h"
 #include "trainer/model/products.h"
 
@@ -14,7 +14,7 @@ int tw_model_has_bf16_products(void)
     return tw_products_have_bf16();
 }
 
-/** Return the rate of the fastest of some runs. */
+/** Return the operations a second of the fastest of TRIES runs. */
 static double products_measure(tw_products_t *products, const tw_product_t *product)
 {
     double best_sec = 0.0;

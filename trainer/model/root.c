@@ -2,7 +2,8 @@
 #include "trainer/model/head.h"
 #include "trainer/model/ops.h"
 
-/* What the parts of an embedding share; NULL: there is none, or it is not wanted. */
+/* Arguments of an embedding's threads. A pointer is NULL if it is not used, or if the model has no
+ * positions. */
 typedef struct embed {
     const tw_model_t *model;
     const int32_t *tokens;
@@ -12,7 +13,7 @@ typedef struct embed {
     const float *dx;               /* (N,C): its gradient */
 } embed_t;
 
-/** Return a tensor's pointer in a list of the root's; NULL if the model has no such tensor. */
+/** Return the pointer to a tensor of the root in `weights`, or NULL if the model has no such tensor. */
 static const void *root_weight(const tw_model_t *model, const void *const *weights, int tensor)
 {
     return model->root[tensor] >= 0 ? weights[model->root[tensor]] : NULL;
@@ -63,8 +64,8 @@ tw_status_t tw_root_embed_forward(tw_model_t *model, const void *const *weights,
     return TW_OK;
 }
 
-/** Add rows of the embeddings, or their gradients, for some columns: threads share columns, so that rows of a
- *  word that comes twice are added in order. */
+/** Add dx to the embeddings' gradients, for some columns. Each thread has its own columns of all rows, so
+ *  that gradients of a token that occurs twice are added in order. */
 static void embed_columns(void *ctx, size_t first, size_t n, int thread)
 {
     const embed_t *embed = ctx;
@@ -98,7 +99,7 @@ void tw_root_embed_backward(tw_model_t *model, const int32_t *tokens, const floa
 
 /* ---- the last norm and the loss ------------------------------------------------------------------------ */
 
-/** Return the last norm, of x; its vectors are read into scratch. */
+/** Return the arguments of the last norm of x. This reads gamma and beta into scratch. */
 static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *weights, const float *x)
 {
     const tw_root_scratch_t *scratch = model->root_scratch;
@@ -117,7 +118,7 @@ static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *wei
                              .stats = scratch->stats};
 }
 
-/** Prepare the loss: apply the last norm, `norm`, to x; the result goes into scratch. */
+/** Apply the last norm to x, into scratch, and return the head's arguments. *norm is the norm's arguments. */
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
                               const int32_t *targets, tw_model_norm_t *norm)
 {

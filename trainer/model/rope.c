@@ -1,12 +1,12 @@
-/* Rotary embeddings, scaled as Hugging Face's transformers does by config.json. */
+/* Rotary embeddings, scaled like those of Hugging Face's transformers for the same config.json. */
 #include "trainer/model/rope.h"
 
 #include <math.h>
 
 #define TWO_PI 6.28318530717958647693
 
-/** Scale a frequency as Llama 3: wavelengths longer than n_positions / low_freq_factor are stretched, those
- *  shorter than n_positions / high_freq_factor are not, those between them are in part. */
+/** Scale a frequency as Llama 3 does: divide it by `factor` if its wavelength is above n_positions /
+ *  low_freq_factor, keep it below n_positions / high_freq_factor, and interpolate in between. */
 static double llama3(const tw_model_rope_t *rope, double frequency)
 {
     double turns = (double)rope->n_positions * frequency / TWO_PI;
@@ -15,14 +15,14 @@ static double llama3(const tw_model_rope_t *rope, double frequency)
     return (1.0 - keep) * frequency / rope->factor + keep * frequency;
 }
 
-/** Return the pair, as a fraction, that makes this many turns in n_positions. */
+/** Return the pair (not rounded to an integer) that makes this many turns in n_positions. */
 static double pair_of_turns(const tw_model_rope_t *rope, size_t width, double turns)
 {
     return (double)width * log((double)rope->n_positions / (turns * TWO_PI)) / (2.0 * log(rope->theta));
 }
 
-/** Scale a frequency as YaRN (arXiv 2309.00071, section 3.2): with a ramp over whole pairs, from the one that
- *  makes beta_fast turns to the one that makes beta_slow. */
+/** Scale a frequency as YaRN does (arXiv 2309.00071, section 3.2): keep it up to the pair of beta_fast turns,
+ *  divide it by `factor` from the pair of beta_slow turns on, and interpolate by pairs in between. */
 static double yarn(const tw_model_rope_t *rope, size_t width, size_t pair, double frequency)
 {
     double first = fmax(floor(pair_of_turns(rope, width, rope->beta_fast)), 0.0);

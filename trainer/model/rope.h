@@ -6,11 +6,12 @@
 
 TW_C_BEGIN
 
-/** Return the radians by which pair `pair` of width / 2 is rotated a position, stretched as the type says. */
+/** Return the radians per position by which pair `pair` of width / 2 is rotated, scaled as rope->type
+ *  says. */
 double tw_rope_frequency(const tw_model_rope_t *rope, size_t width, size_t pair);
-/** Return the factor of all cosines and sines: 1, except in YaRN. */
+/** Return the factor of all cosines and sines. It is 1 except in YaRN. */
 double tw_rope_attention_factor(const tw_model_rope_t *rope);
-/** Fill in the tables; cosines, sines (seq_len, width / 2). */
+/** Fill in cosines and sines, (seq_len, width / 2) each, times the attention factor. */
 void tw_rope_table(const tw_model_rope_t *rope, size_t width, size_t seq_len, float *cosines, float *sines);
 
 TW_C_END

@@ -13,11 +13,11 @@ typedef struct call {
     uint16_t *y16;
     size_t n, c, stride;
     int accumulate;
-    const tw_model_norm_t *norm;         /* a norm: used with y, or backwards with x, which is dy, and `to` */
+    const tw_model_norm_t *norm;         /* a norm. Forward also uses y; backward uses x (for dy) and `to` */
     const tw_model_norm_gradients_t *to; /* where a norm's gradients go */
 } call_t;
 
-/** Spread a call over threads by elements, by rows of c, or by columns of n rows. */
+/** by_elements, by_rows and by_columns divide a call's elements, rows or columns among the threads. */
 static void by_elements(const tw_compute_t *compute, call_t *call, size_t n, tw_pool_range_t range)
 {
     call->kernels = compute->kernels;
@@ -97,7 +97,7 @@ void tw_spread_norm_backward(const tw_compute_t *compute, const tw_model_norm_t 
                              const tw_model_norm_gradients_t *to)
 {
     call_t call = {.norm = norm, .n = norm->n, .c = norm->c, .x = dy, .to = to};
-    if (tw_pool_threads(compute->pool) == 1) { /* one thread does it in one pass over the rows */
+    if (tw_pool_threads(compute->pool) == 1) { /* a single thread needs only one pass over the rows */
         compute->kernels->norm_backward(norm, dy, to);
         return;
     }

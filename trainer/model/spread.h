@@ -1,7 +1,7 @@
-/** Private to trainer/model: spreads kernels and products over a model's threads. Whatever their number, the
- *  bits are the same: an element is computed by one thread; sums over rows, such as gradients of biases and
- *  of norms, are cut by columns and go from the first row to the last; products are cut into pieces by their
- *  shape alone. Names and shapes are the kernels' (kernels.h). */
+/** Private to trainer/model: spreads kernels and products over a model's threads. The bits do not depend on
+ *  the number of threads. An element is computed by one thread. Sums over rows, such as gradients of biases,
+ *  are divided by columns, and each goes from the first row to the last. Products are divided into pieces by
+ *  shape alone. kernels.h explains the functions of the same names. */
 #pragma once
 
 #include "trainer/model/kernels.h"
@@ -10,30 +10,30 @@
 
 TW_C_BEGIN
 
-/** Elements that are worth a thread. */
+/** Fewest elements that a thread is given. */
 #define TW_SPREAD_LEAST ((size_t)1 << 14)
-/** Columns in a cache line: threads that add to neighbours would wait for each other. */
+/** Floats in a cache line. Threads whose columns share a cache line would wait for each other. */
 #define TW_SPREAD_LINE 16
 
-/** What a model computes with; it points into the model's scratch. */
+/** Resources that a model computes with. The buffers are parts of the model's scratch. */
 typedef struct tw_compute {
     tw_products_t **products; /* [n_products], at least as many as threads: each thread has its own */
     size_t n_products;
     const tw_kernel_set_t *kernels;
-    tw_pool_t *pool;       /* NULL: the caller's thread alone */
+    tw_pool_t *pool;       /* NULL: only the caller's thread */
     tw_type_t type;        /* type of products' factors */
     tw_type_t weight_type; /* type in which weights are stored */
-    float *wide;           /* room for one weight as fp32, if weights are bf16 and factors fp32; else NULL */
-    /* room for a layer's input, and the gradient by its output, as bf16; NULL in fp32 */
+    float *wide;           /* buffer for a weight as fp32, if weights are bf16 and factors fp32; else NULL */
+    /* buffers for a layer's input, and for the gradient by its output, as bf16; NULL in fp32 */
     uint16_t *narrow, *narrow_d;
 } tw_compute_t;
 
 /** Compute a large product in pieces. */
 void tw_spread_product(const tw_compute_t *compute, const tw_product_t *product);
-/** How a product is cut: every piece has this many rows and columns, fewer at the ends. */
+/** How a product is divided into pieces. Pieces in the last row or column may be smaller. */
 typedef struct tw_pieces {
     size_t rows, cols;     /* rows and columns of a piece */
-    size_t n_rows, n_cols; /* rows and columns of pieces */
+    size_t n_rows, n_cols; /* how many pieces lie below each other, and side by side */
 } tw_pieces_t;
 tw_pieces_t tw_product_pieces(const tw_product_t *product);
 

@@ -1,5 +1,5 @@
-/* Lists the parameters of each kind of model: names and shapes as Hugging Face's transformers saves them,
- * initial values, and which family has which. */
+/* Lists the parameters of each kind of model: names and shapes (those of Hugging Face's transformers),
+ * initial values, and which family has which parameters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef enum dim { NONE, C, C3, C4, F, Q, KV, D, WORDS, POSITIONS } dim_t;
 typedef enum start { NORMAL, RESIDUAL, ONES, ZEROS } start_t;
 
 typedef struct tensor_form {
-    const char *name; /* name; in a block, what follows the block's name; NULL: the kind has no such tensor */
+    const char *name; /* name, for a block without the block's prefix; NULL: the kind has no such tensor */
     dim_t dims[2];    /* the second is NONE for a vector */
     start_t start;
     int (*has)(const tw_model_config_t *config); /* NULL: all families of the kind have the tensor */
@@ -86,7 +86,7 @@ static const tensor_form_t llama_block[TW_LLAMA_BLOCK_TENSORS] = {
     [TW_LLAMA_DOWN] = {"mlp.down_proj.weight", {C, F}, RESIDUAL, NULL},
 };
 
-/* The tensors of a kind of model; a block's is called by block_name, the block's number, its own name. */
+/* The tensors of each kind. The name of a block's tensor is block_name + the block's number + form.name. */
 static const struct {
     const char *block_name;
     const tensor_form_t *root, *block;
@@ -112,15 +112,15 @@ static size_t dim_size(const tw_model_config_t *config, dim_t dim)
     return sizes[dim];
 }
 
-/** Return the deviation of initial weights, 0 if they are not drawn. Weights whose products are added to the
- *  residual stream have a smaller one, the deeper the model is. */
+/** Return the standard deviation of initial weights, or 0 if they are constant. For layers that add to the
+ *  residual stream it falls with the model's depth. */
 static double init_std(const tw_model_t *model, start_t start)
 {
     double residual = INIT_STD / sqrt(2.0 * (double)model->config.n_layer);
     return start == NORMAL ? INIT_STD : start == RESIDUAL ? residual : 0.0;
 }
 
-/** Add a tensor to a unit. The tensors of a unit are added one after the other, units in order. */
+/** Append a tensor to a unit. Units must be filled in order, each with all its tensors. */
 static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *form, size_t unit)
 {
     char name[96], number[24] = "";
@@ -150,7 +150,7 @@ static tw_status_t tensors_add_tensor(tw_model_t *model, const tensor_form_t *fo
     return TW_OK;
 }
 
-/** Add a unit's tensors; places [n_forms] are the same for all blocks. */
+/** Add a unit's tensors, and set places [n_forms], which are the same for all blocks. */
 static tw_status_t add_unit(tw_model_t *model, size_t unit, const tensor_form_t *forms, size_t n_forms,
                             int *places)
 {
