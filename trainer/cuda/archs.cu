@@ -1,4 +1,4 @@
-/* Tells which GPUs there is code for. It is compiled like all other kernels, so it speaks for all. */
+/* Lists the GPU architectures that this file is compiled for. All kernels are compiled for the same ones. */
 #include "trainer/cuda/archs.h"
 
 #include <cuda_runtime.h>

@@ -1,21 +1,22 @@
-/** Attention, forwards and backwards, as FlashAttention-2 orders it (arXiv 2307.08691): a block of 256
- *  threads writes to memory of its own, so results do not depend on the blocks' order.
+/** Attention, forward and backward, by the algorithm of FlashAttention-2 (arXiv 2307.08691). Each block of
+ *  256 threads writes different outputs, so results do not depend on the order in which blocks run.
  *
- *  Forwards a block takes some queries of a head and goes over the keys that they see, some at a time: scores
- *  S = Q K', the largest of each row so far and the sum of exponentials, y = y * correction + exp(S) V.
- *  Backwards probabilities are made again from the log of the sum: one kernel over queries makes dq, one over
- *  keys makes dk and dv, with all heads of q that share the keys one after the other. 7 products instead of 5
- *  (S and dP twice), and no sums in memory.
+ *  Forward: a block takes some queries of a head and loops over the keys that they attend to, a tile at a
+ *  time. It computes scores S = Q K', updates each row's maximum and sum of exponentials, and y = y *
+ *  correction + exp(S) V. Backward: probabilities are recomputed from the log of the sum (lse). One kernel
+ *  over queries computes dq. Another over keys computes dk and dv, looping over the query heads that share
+ *  the keys. So 7 products are computed instead of 5 (S and dP twice), but no sums are added up in global
+ *  memory.
  *
- *  A pair of a query and a key that is seen costs D multiply-adds a product. FLOPs a head, with T * T / 2
- *  pairs: forwards 2 T T D, backwards 7 T T D. Bytes of a head in bf16: forwards q, k, v, y once, T D * 8;
- *  backwards q, k, v, dy twice, dq, dk, dv and, for the dots, y and dy once: T D * 26. With T = 2048 that is
- *  512 FLOPs a byte forwards and 551 backwards: FLOPs are what counts.
+ *  A pair of a query and a key costs D multiply-adds per product, and a head has T * T / 2 pairs: 2 T T D
+ *  FLOPs forward, 7 T T D backward. Bytes of a head in bf16: forward q, k, v, y once, T D * 8; backward q, k,
+ *  v, dy twice, dq, dk, dv once, and y and dy once for the dots: T D * 26. With T = 2048 that is 512 FLOPs a
+ *  byte forward and 551 backward, so FLOPs are the limit.
  *
  *    attention_mma_*.cuh    bf16, heads of 128 channels or fewer: on tensor cores
- *    attention_scalar.cuh   all others, in fp32 arithmetic
+ *    attention_scalar.cuh   all other cases, in fp32 arithmetic
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "trainer/cuda/attention.h"
@@ -44,7 +45,7 @@ inline tw_status_t check_attention(const tw_cuda_attention_t *attention)
     return TW_OK;
 }
 
-/** Launches KERNEL<T, COLUMNS> with the fewest columns that hold a head. */
+/** Launches KERNEL<T, COLUMNS> with the smallest COLUMNS that is at least a head's width. */
 template <template <class, uint32_t> class KERNEL, class T, class LAUNCHER>
 tw_status_t launch_width(const LAUNCHER &launcher, size_t blocks, const char *what, const AttentionArgs &a)
 {
@@ -85,8 +86,8 @@ tw_status_t launch_mma(const LAUNCHER &launcher, size_t heads, const char *what,
     return launcher.template run<KERNEL<128>>(blocks, what, a);
 }
 
-/** Fill in the arguments. `more` and `strides` are all addresses and strides other than those of q, k and v,
- *  or'ed together: args.aligned depends on all of them. */
+/** Fill in the arguments. `more` and `strides` are the other arrays' addresses and strides (besides q, k, v),
+ *  or'ed together: args.aligned is true if all of them are aligned. */
 inline AttentionArgs attention_args(const tw_cuda_attention_t *attention, size_t more, size_t strides)
 {
     AttentionArgs args = {};

@@ -1,5 +1,5 @@
 /** Part of trainer/cuda (see cuda.h): causal attention, softmax(Q K' / sqrt(D)) V for each head (arXiv
- *  1706.03762), in tiles: no T x T matrix in memory (arXiv 2205.14135, 2307.08691). */
+ *  1706.03762). It works in tiles, and stores no T x T matrix (arXiv 2205.14135, 2307.08691). */
 #pragma once
 
 #include "trainer/cuda/attention_args.h"

@@ -18,7 +18,7 @@ struct AttentionArgs {
     bool aligned; /* 1: all rows are aligned to 16 bytes */
 };
 
-/** Rows of one head: row t begins at `at` + t * stride. */
+/** Rows of one head. Row t begins at `at` + t * stride elements. */
 struct Rows {
     const void *at;
     size_t stride;
@@ -64,7 +64,7 @@ struct AttentionHead {
         return (batch * a.attention.heads + head) * seq_len + row;
     }
 
-    /** Return the first key that a query sees if its document begins at `by_document`. */
+    /** Return the first key that a query attends to if its document begins at `by_document`. */
     TW_DEVICE uint32_t first_seen_of(uint32_t query, uint32_t by_document) const
     {
         const uint32_t by_window = window && query >= window ? query - window + 1 : 0;
@@ -81,7 +81,7 @@ struct AttentionHead {
     }
 };
 
-/** Loads eight columns of a row from `column` on; those outside the matrix are 0. */
+/** Loads eight columns of a row from `column` on. Elements outside the matrix are 0. */
 template <class T>
 TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t column, uint32_t width,
                            bool aligned, float *values)
@@ -97,7 +97,7 @@ TW_DEVICE void load_inside(Rows rows, uint32_t row, uint32_t n_rows, uint32_t co
     }
 }
 
-/** Combines a value over LANES neighbours of a warp; all of them get the result. LANES is a power of two. */
+/** Combines the values of LANES neighbouring lanes; each gets the result. LANES is a power of two. */
 template <uint32_t LANES, class FN>
 TW_DEVICE float combine_lanes(float value, FN fn)
 {
@@ -111,7 +111,7 @@ TW_DEVICE float combine_lanes(float value, FN fn)
 struct Larger {
     TW_DEVICE float operator()(float a, float b) const
     {
-        return a > b ? a : b; /* NaN may be lost here, but its exponential shows it */
+        return a > b ? a : b; /* a NaN may be lost here, but its exponential makes the sum NaN */
     }
 };
 
@@ -122,8 +122,8 @@ struct Plus {
     }
 };
 
-/** Kernel, y, dy -> workspace (B,H,T): the sum over a head of y * dy, which equals the sum over a row of P *
- *  dP. A warp takes a head of a row. Bytes: 4 (2 accesses of bf16), for 1 multiply-add. */
+/** Kernel: y, dy -> workspace (B,H,T), the dot product of y and dy over a head, which equals the sum of P *
+ *  dP over a row of scores. A warp takes a head of a row. It reads 4 bytes (2 bf16) per multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)

@@ -1,29 +1,30 @@
-/** Part of attention.cuh: rows in shared memory and products on tensor cores, for the kernels of bf16.
+/** Part of attention.cuh: rows in shared memory and products on tensor cores, for the bf16 kernels.
  *
- *  A block takes 128 rows of one matrix or two, 16 a warp, which stay in registers, and goes over tiles of
- *  two others, which all warps read from shared memory: one barrier a tile, and while a tile is computed
- *  with, the next one is copied. A product leaves its result in the registers in which the next product needs
- *  its first factor (fragments.cuh): probabilities and gradients by scores, rounded to bf16 as in
- *  FlashAttention-2. All sums are fp32. A warp skips a tile of which its rows see nothing, and tests no masks
- *  if they see all of it. Heads of other widths than 64, 80, 96 and 128 get columns of zeros.
+ *  A block takes 128 rows of one or two matrices, 16 per warp, and keeps them in registers. It loops over
+ *  tiles of two other matrices, which all warps read from shared memory. There is one barrier a tile; while a
+ *  tile is used, the next is copied. A product's result is in the registers in which the next product needs
+ *  its first factor (fragments.cuh). These results, probabilities and gradients by scores, are rounded to
+ *  bf16 as in FlashAttention-2; all sums are fp32. A warp skips a tile if its rows attend to none of it, and
+ *  tests no masks if they attend to all of it. Heads of widths other than 64, 80, 96 and 128 are padded with
+ *  zeros.
  *
- *  On sm_90, from the compiler's own report, without a GPU; 8 warps a block:
+ *  Registers on sm_90, from the compiler's report; 8 warps a block:
  *
- *                registers at D = 64, 80, 96, 128    blocks on a multiprocessor
- *    forwards    128, 128, 164, 170                  2, 2, 1, 1
+ *                registers at D = 64, 80, 96, 128    blocks per multiprocessor
+ *    forward     128, 128, 164, 170                  2, 2, 1, 1
  *    dq          144, 188, 206, 225                  1
  *    dk, dv      175, 226, 243, 255                  1
  *
- *  A thread spills 24 bytes forwards at D = 80, for the second block, and 32 for dk, dv at D = 128.
+ *  A thread spills 24 bytes in forward at D = 80, so that two blocks fit, and 32 for dk, dv at D = 128.
  *
  *  Registers are the limit: shared memory, 18 to 37 KB, would allow six blocks. With one block two warps
- *  share a part of the multiprocessor, each with four products or more that do not wait for one another.
+ *  share a quarter of the multiprocessor; each has at least four independent products at a time.
  *
- *  A product of 16 x 8 x 16 is 4096 FLOPs. A warp reads 256 bytes of shared memory for one, so the 128 bytes
- *  that a multiprocessor reads a clock are enough for 2048 FLOPs a clock: half of what its tensor cores do on
- *  sm_90, and all that they did on sm_80. mma.sync reaches some 60 % there (arXiv 2402.13499); only wgmma,
- *  whose factors lie in shared memory, has the rest. From the second cache a block reads 4 TILE D bytes a
- *  tile for 128 TILE D * 4 FLOPs forwards: 128 a byte. */
+ *  A product of 16 x 8 x 16 is 4096 FLOPs, for which a warp reads 256 bytes of shared memory. A
+ *  multiprocessor reads 128 bytes a clock, enough for 2048 FLOPs a clock: half of the tensor cores' peak on
+ *  sm_90, all of it on sm_80. On sm_90 mma.sync reaches some 60 % of the peak (arXiv 2402.13499); more needs
+ *  wgmma, which reads factors from shared memory. From the L2 cache a block in forward reads 4 TILE D bytes a
+ *  tile for 128 TILE D * 4 FLOPs: 128 FLOPs a byte. */
 #pragma once
 
 #include "trainer/cuda/attention_head.cuh"
@@ -32,17 +33,17 @@ namespace tw_trainer_kernels
 {
 
 constexpr uint32_t mma_width_max = 128;
-constexpr uint32_t square = 16;               /* rows of a warp, and columns that a product sums at a time */
+constexpr uint32_t square = 16;               /* rows of a warp; inner dimension of one mma instruction */
 constexpr uint32_t mma_rows = square * warps; /* rows of a block */
 constexpr float log2_e = 1.44269504f;
 
-/** Elements from a row of shared memory to the next: an odd number of 16 bytes, so that eight neighbouring
- *  rows lie in different banks. */
+/** Elements from a row of shared memory to the next: an odd multiple of 16 bytes, so that eight neighbouring
+ *  rows are in different banks. */
 template <uint32_t COLUMNS>
 constexpr uint32_t mma_pitch = COLUMNS + octet_elems;
 
-/** What a block shares: its own rows on their way to registers, then pairs of tiles in turn. COLUMNS 64:
- *  37 KB with tiles of 64, 18 KB with 32; 128: 35 KB with 32. */
+/** A block's shared memory: first its own rows, until they are in registers, then two pairs of tiles in turn.
+ *  37 KB for COLUMNS 64 and TILE 64, 18 KB for 64 and 32, 35 KB for 128 and 32. */
 template <uint32_t COLUMNS, uint32_t TILE>
 struct alignas(16) MmaShared {
     union {
@@ -51,8 +52,8 @@ struct alignas(16) MmaShared {
     };
 };
 
-/** Begin to copy ROWS rows from `first` on; rows that do not exist, and columns beyond D, become 0. All
- *  threads call it; tw_dev_copy_wait and a barrier end it. */
+/** Begin to copy ROWS rows from `first` on. Rows past the sequence's end, and columns beyond D, become 0. All
+ *  threads call it. The copy is complete after tw_dev_copy_wait and a barrier. */
 template <uint32_t COLUMNS, uint32_t ROWS>
 TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *to)
 {
@@ -72,9 +73,9 @@ TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t f
     }
 }
 
-/** Return where a lane's row begins, in a square of shared memory, for tw_dev_load_squares. squares_down: its
- *  squares of 8 x 8 go down first, then across, as factor a needs them, and transposed factor b.
- *  squares_across: they go across first, as b needs them if rows of shared memory are its columns. */
+/** Return the lane's address in a 16 x 16 square of shared memory for tw_dev_load_squares, which loads four 8
+ *  x 8 squares. squares_down orders these down first, then across: for factor a, and for a factor b that is
+ *  loaded transposed. squares_across orders them across first: for a b whose columns are rows here. */
 template <uint32_t COLUMNS>
 TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
 {
@@ -89,21 +90,21 @@ TW_DEVICE const Bf16 *squares_across(const Bf16 *at)
     return at + (lane % 8 + lane / square * 8) * mma_pitch<COLUMNS> + lane / 8 % 2 * octet_elems;
 }
 
-/** The warp's 16 rows as factors of a product. */
+/** The warp's 16 rows as factor a of products. */
 template <uint32_t COLUMNS>
 struct MmaRows {
     uint32_t at[COLUMNS / square][4];
 };
 
-/** A sum (16,COLUMNS) of the warp: elements 0 and 1 of at[n] are columns 8 n + 2 t and 8 n + 2 t + 1 of
- *  row g, elements 2 and 3 are those of row g + 8. */
+/** A warp's fp32 result (16,COLUMNS). In lane 4 g + t elements 0 and 1 of at[n] are columns 8 n + 2 t and
+ *  8 n + 2 t + 1 of row g; elements 2 and 3 are these columns of row g + 8. */
 template <uint32_t COLUMNS>
 struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** Loads the block's 128 rows from `first` on, and returns the warp's 16. All threads call it while nobody
- *  uses `shared`; afterwards that is free again. */
+/** Loads the block's 128 rows from `first` on, and returns the warp's 16. All threads call it. It uses
+ *  `shared` as scratch. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {
@@ -120,7 +121,7 @@ TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows,
     return taken;
 }
 
-/** Returns A B': A is the warp's 16 rows, B the TILE rows of shared memory. All lanes of the warp call it. */
+/** Returns A B'. A is the warp's 16 rows, B the TILE rows in shared memory. All lanes of the warp call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
 {
@@ -139,8 +140,8 @@ TW_DEVICE MmaSum<TILE> multiply_rows(const MmaRows<COLUMNS> &a, const Bf16 *b)
     return sum;
 }
 
-/** Adds A B to sum: A is the warp's (16,TILE), rounded to bf16, and B the TILE rows of shared memory. All
- *  lanes of the warp call it. */
+/** Adds A B to sum. A (16,TILE) is the warp's, and is rounded to bf16; B is the TILE rows in shared memory.
+ *  All lanes of the warp call it. */
 template <uint32_t COLUMNS, uint32_t TILE>
 TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *sum)
 {
@@ -162,8 +163,8 @@ TW_DEVICE void add_rows(const MmaSum<TILE> &a, const Bf16 *b, MmaSum<COLUMNS> *s
 
 /* ---- the rows of a lane -------------------------------------------------------------------------------- */
 
-/** The elements of a tile that a lane has: of row(0) and row(1) it has column(n, 0) and column(n, 1) for each
- *  n below TILE / 8. */
+/** The elements of a tile that a lane holds: columns column(n, 0) and column(n, 1), for each n below TILE /
+ *  8, of rows row(0) and row(1). */
 struct MmaPlace {
     uint32_t warp_first, g, t; /* warp_first: the warp's first row; g, t: see fragments.cuh */
 
@@ -186,7 +187,7 @@ struct MmaPlace {
     }
 };
 
-/** The queries that are a warp's rows, and which keys they see. */
+/** The queries in a warp's rows, and the keys that they attend to ("see" below). */
 template <uint32_t TILE>
 struct MmaQueries {
     MmaPlace place;
@@ -205,7 +206,7 @@ struct MmaQueries {
         first = exist ? head.first_seen(place.warp_first) : 0;
         last = head.first_seen(place.warp_last() < end ? place.warp_last() : end);
     }
-    /** Return true if any of the warp's rows sees any of the tile's keys; the same in all lanes. */
+    /** Return true if any of the warp's rows sees any key of the tile. All lanes get the same result. */
     TW_DEVICE bool see_some(uint32_t key) const
     {
         return exist && key <= place.warp_last() && key + TILE > first;

@@ -8,14 +8,14 @@ namespace tw_trainer_kernels
 
 constexpr uint32_t backward_tile = 32;
 
-/** Kernel, q, k, v, dy, lse, workspace -> dq: a block takes 128 queries and goes over the keys that they
- *  see. */
+/** Kernel: q, k, v, dy, lse, workspace -> dq. A block takes 128 queries and loops over the keys they attend
+ *  to. */
 template <uint32_t COLUMNS>
 struct MmaQueryGradients {
     static constexpr uint32_t tile = backward_tile;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** Statistics of a lane's two rows: the log2 of the sum of exponentials, and the sum of y * dy. */
+    /** Statistics of a lane's two rows: log2 of the sum of exponentials; dot product of y and dy. */
     struct Statistics {
         float lse[2], dot[2];
     };
@@ -33,7 +33,7 @@ struct MmaQueryGradients {
         return of;
     }
 
-    /* Turn dp into the gradient by scores. */
+    /* Replace dp by the gradient by the scores. */
     static TW_DEVICE void differentiate(const MmaQueries<tile> &queries, uint32_t key, float factor,
                                         const Statistics &of, const MmaSum<tile> &s, MmaSum<tile> *dp)
     {
@@ -71,7 +71,7 @@ struct MmaQueryGradients {
         uint32_t turn = 0, key = head.first_seen(first) / tile * tile;
         for (begin(head, key, shared.tiles[turn]); key < end; key += tile, turn ^= 1) {
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile has come, and the one before is no longer needed */
+            __syncthreads(); /* this tile is complete, and no thread reads the previous tile any more */
             if (key + tile < end) {
                 begin(head, key + tile, shared.tiles[turn ^ 1]);
             }
@@ -87,13 +87,13 @@ struct MmaQueryGradients {
     }
 };
 
-/** Kernel, the same inputs -> dk, dv: a block takes 128 keys of a head of k and v, and goes over the queries
- *  that see them, of all heads of q that share that head. Products are transposed: rows are keys. */
+/** Kernel: q, k, v, dy, lse, workspace -> dk, dv. A block takes 128 keys of a k/v head, and loops over
+ *  queries that attend to them, of all query heads that share it. Products are transposed: rows are keys. */
 template <uint32_t COLUMNS>
 struct MmaKeyGradients {
     static constexpr uint32_t tile = backward_tile;
 
-    /** Statistics of a tile's queries: the log of the sum of exponentials, and the sum of y * dy. */
+    /** Statistics of a tile's queries: log of the sum of exponentials; dot product of y and dy. */
     struct Statistics {
         float lse[tile], dot[tile];
         uint32_t starts[tile];
@@ -106,12 +106,12 @@ struct MmaKeyGradients {
         MmaSum<COLUMNS> dk, dv;
     };
 
-    /** Where the kernel is: it goes through the queries of a head, then of the next one. */
+    /** The kernel's position: it loops over the tiles of queries of a head, then of the next head. */
     struct Walk {
         uint32_t head, query;
     };
 
-    /** Returns the end of the tiles of queries that see some of the block's keys. */
+    /** Returns the end of the queries whose tiles see some of the block's keys, which start at `key`. */
     static TW_DEVICE uint32_t end_of(const AttentionHead<Bf16> &head, uint32_t key)
     {
         uint32_t low = key / tile,
@@ -126,7 +126,8 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Begin to fetch a tile's statistics. An element is either stored or copied, so any order will do. */
+    /* Begin to fetch a tile's statistics. Stores and asynchronous copies go to different elements, so their
+     * order does not matter. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;
@@ -157,7 +158,8 @@ struct MmaKeyGradients {
         begin_statistics(head, at.query, &shared->of[turn]);
     }
 
-    /* Turn scores into probabilities, and dp into the gradient by scores; missing queries are zeros. */
+    /* Replace s (scores) by probabilities, and dp by the gradient by scores. Queries past the end give
+     * zeros. */
     static TW_DEVICE void differentiate(const AttentionHead<Bf16> &head, const MmaPlace &place,
                                         uint32_t query, const Statistics &of, bool see_all, MmaSum<tile> *s,
                                         MmaSum<tile> *dp)
@@ -216,7 +218,7 @@ struct MmaKeyGradients {
             const bool is_last = at.query + tile >= end; /* it is the last tile of the head */
             const Walk next = {is_last ? at.head + 1 : at.head, is_last ? key : at.query + tile};
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile has come, the one before is no longer needed */
+            __syncthreads(); /* this tile is complete, and no thread reads the previous tile any more */
             if (next.head < end_head) {
                 begin(a, batch, next, turn ^ 1, &shared);
             }

@@ -6,21 +6,21 @@
 namespace tw_trainer_kernels
 {
 
-/** Kernel, q, k, v -> y, lse: a block takes 128 queries of a head and goes over the keys that they see. */
+/** Kernel: q, k, v -> y, lse. A block takes 128 queries of a head and loops over the keys they attend to. */
 template <uint32_t COLUMNS>
 struct MmaForward {
     static constexpr uint32_t tile = COLUMNS <= 64 ? 64 : 32;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** State of the lane's two rows: the largest score so far, and the lane's part of the sum of exp(score -
-     *  that). */
+    /** State of the lane's two rows: the largest score so far (most), and the lane's part of the sum of
+     *  exp(score - most). */
     struct State {
         float most[2], total[2];
         MmaSum<COLUMNS> sum;
     };
 
-    /* Turn scores into exponentials, and correct the sums if the maximum has grown, which is rare once a row
-     * has seen some keys. */
+    /* Replace scores by exponentials, and correct the sums if a row's maximum has grown. That is rare after
+     * the first tiles. */
     static TW_DEVICE void soften(const MmaQueries<tile> &queries, uint32_t key, float factor, MmaSum<tile> *s,
                                  State *state)
     {
@@ -71,7 +71,7 @@ struct MmaForward {
         __shared__ Shared shared;
         const size_t heads = a.attention.heads, blocks = ceil_div(a.attention.seq_len, mma_rows);
         const AttentionHead<Bf16> head(a, blockIdx.x / heads % a.attention.batch, blockIdx.x % heads);
-        /* the last queries see most keys, so they come first */
+        /* the last queries attend to most keys, so their blocks start first */
         const uint32_t first = (uint32_t)(blocks - 1 - blockIdx.x / heads / a.attention.batch) * mma_rows;
         const uint32_t end = first + mma_rows < head.seq_len ? first + mma_rows : head.seq_len;
         const MmaRows<COLUMNS> q = take_rows<COLUMNS>(head, head.q(), first, shared.rows);
@@ -80,7 +80,7 @@ struct MmaForward {
         uint32_t turn = 0, key = head.first_seen(first) / tile * tile;
         for (begin(head, key, shared.tiles[turn]); key < end; key += tile, turn ^= 1) {
             tw_dev_copy_wait();
-            __syncthreads(); /* the tile has come, the one before is no longer needed */
+            __syncthreads(); /* this tile is complete, and no thread reads the previous tile any more */
             if (key + tile < end) {
                 begin(head, key + tile, shared.tiles[turn ^ 1]);
             }

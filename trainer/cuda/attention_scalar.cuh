@@ -1,14 +1,14 @@
-/** Part of attention.cuh: kernels in tiles of 64 queries by 64 keys for what tensor cores do not do here:
- *  fp32, and heads of more than 128 channels.
+/** Part of attention.cuh: kernels in tiles of 64 queries by 64 keys, without tensor cores: for fp32, and for
+ *  heads of more than 128 channels.
  *
- *  Arithmetic is fp32 whatever the type, 67 TFLOPS at most on sm_90. A tile reads 64 D * 3 elements from the
- *  second cache for 64 * 64 * D * 4 FLOPs: 43 a byte of bf16, four times as many as the cache needs to keep
- *  up. So FLOPs are what counts.
+ *  Arithmetic is fp32 for both types, at most 67 TFLOPS on sm_90. A tile reads 64 D * 3 elements from the L2
+ *  cache for 64 * 64 * D * 4 FLOPs: 43 FLOPs a byte of bf16, four times what the cache's bandwidth requires.
+ *  So FLOPs are the limit.
  *
- *  A thread has 4 x 4 scores (rows 4 y + i, columns x + 16 j of thread (x, y) of 16 x 16) and 4 rows of
- *  D / 16 columns of a sum: 64 registers at D = 256, 32 at 128, 16 at 64. 128 registers or fewer up to
- *  D = 128, two blocks on a multiprocessor (16 warps); one block for dk and dv from 128 on, and for all but
- *  forwards at 256. Shared memory 35 KB: six blocks would fit. */
+ *  A thread (x, y) of 16 x 16 holds 4 x 4 scores (rows 4 y + i, columns x + 16 j), and 4 rows of D / 16
+ *  columns of a sum: 64 registers at D = 256, 32 at 128, 16 at 64. Up to D = 128 threads have at most 128
+ *  registers, so two blocks (16 warps) fit on a multiprocessor; only one fits for dk and dv at D >= 128, and
+ *  for dq at 256. Shared memory is 35 KB, so six blocks would fit. */
 #pragma once
 
 #include "trainer/cuda/attention_tiles.cuh"
@@ -18,16 +18,16 @@ namespace tw_trainer_kernels
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** Kernel, q, k, v -> y, lse. */
+/** Kernel: q, k, v -> y, lse. */
 template <class T, uint32_t COLUMNS>
 struct ScalarForward {
-    /** State of each of the thread's rows: the largest score so far, and the sum of exp(score - that). */
+    /** State of each of the thread's rows: the largest score so far (most); sum of exp(score - most). */
     struct State {
         float most[patch], total[patch];
         Sum<COLUMNS> sum;
     };
 
-    /* Turn scores into exponentials, and correct the sums if the maximum has grown. */
+    /* Replace scores by exponentials, and correct the sums if a row's maximum has grown. */
     static TW_DEVICE void soften(const TileHead<T> &head, uint32_t query, uint32_t key, Patch *s,
                                  State *state)
     {
@@ -62,7 +62,7 @@ struct ScalarForward {
         __shared__ AttentionShared shared;
         const size_t heads = a.attention.heads, tiles = ceil_div(a.attention.seq_len, tile);
         const TileHead<T> head(a, blockIdx.x / heads % a.attention.batch, blockIdx.x % heads);
-        /* the last queries see most keys, so they come first */
+        /* the last queries attend to most keys, so their blocks start first */
         const uint32_t first = (uint32_t)(tiles - 1 - blockIdx.x / heads / a.attention.batch) * tile;
         const float factor = head.a.factor;
         State state = {};
@@ -96,7 +96,7 @@ struct ScalarForward {
 
 /* ---- backwards ----------------------------------------------------------------------------------------- */
 
-/** What the backward pass needs of a query. */
+/** A query's values for the backward pass. */
 struct Query {
     float lse, dot;
     uint32_t first_seen, at;
@@ -115,7 +115,7 @@ TW_DEVICE Query query_at(const TileHead<T> &head, uint32_t row)
     return query;
 }
 
-/** Turns a score into its probability, and dp into the gradient by the product of q and k. */
+/** Replaces a score by its probability, and dp by the gradient by the dot product of q and k. */
 TW_DEVICE void differentiate(const Query &query, uint32_t key, float factor, float *s, float *dp)
 {
     const bool seen = query.exists && key <= query.at && key >= query.first_seen;
@@ -123,7 +123,7 @@ TW_DEVICE void differentiate(const Query &query, uint32_t key, float factor, flo
     *dp = seen ? *s * (*dp - query.dot) * factor : 0;
 }
 
-/** Kernel, q, k, v, dy, lse, workspace -> dq: a block takes 64 queries. */
+/** Kernel: q, k, v, dy, lse, workspace -> dq. A block takes 64 queries. */
 template <class T, uint32_t COLUMNS>
 struct ScalarQueries {
     static TW_DEVICE void run(const AttentionArgs &a)
@@ -156,8 +156,8 @@ struct ScalarQueries {
     }
 };
 
-/** Kernel, the same inputs -> dk, dv: a block takes 64 keys of a head of k and v. Tiles are transposed: rows
- *  are keys. */
+/** Kernel: q, k, v, dy, lse, workspace -> dk, dv. A block takes 64 keys of a k/v head. Tiles are transposed:
+ *  rows are keys. */
 template <class T, uint32_t COLUMNS>
 struct ScalarKeys {
     struct State {
@@ -196,7 +196,7 @@ struct ScalarKeys {
             const TileHead<T> head(a, batch, h);
             for (uint32_t first = key; first < head.seq_len; first += tile) {
                 if (head.first_seen(first) >= key + tile) {
-                    break; /* later queries do not see the block's keys either */
+                    break; /* later queries do not attend to the block's keys, either */
                 }
                 add_queries(head, &shared, key, first, &state);
             }

@@ -1,4 +1,4 @@
-/** Part of attention.cuh: products of tiles of 64 by 64, of fp32 arithmetic, for attention_scalar.cuh. */
+/** Part of attention.cuh: products of tiles of 64 by 64 in fp32 arithmetic, for attention_scalar.cuh. */
 #pragma once
 
 #include "trainer/cuda/attention_head.cuh"
@@ -8,10 +8,10 @@ namespace tw_trainer_kernels
 
 constexpr uint32_t tile = 64, side = 16, patch = tile / side; /* 16 x 16 threads have 4 x 4 elements each */
 constexpr uint32_t quad_elems = 4;
-constexpr uint32_t depth = 32;              /* columns of D that a product takes at a time */
-constexpr uint32_t depth_pitch = depth + 4; /* quads of neighbouring rows lie in different banks */
-constexpr uint32_t tile_pitch = tile + 4;   /* the same for a tile */
-constexpr uint32_t pool_elems = 4096; /* elements of the rows that are multiplied with a tile at a time */
+constexpr uint32_t depth = 32;              /* columns of D that a product loads at a time */
+constexpr uint32_t depth_pitch = depth + 4; /* row pitch: neighbouring rows are in different banks */
+constexpr uint32_t tile_pitch = tile + 4;   /* row pitch of a tile, for the same reason */
+constexpr uint32_t pool_elems = 4096; /* elements of X that add_product loads at a time */
 
 /** The shared memory of a block. */
 struct alignas(16) AttentionShared {
@@ -24,7 +24,7 @@ struct alignas(16) AttentionShared {
     float m[tile * tile_pitch]; /* a tile, transposed */
 };
 
-/** One head of one sequence, and where the thread is in a tile. */
+/** One head of one sequence, and the thread's position (x, y) in a tile. */
 template <class T>
 struct TileHead : AttentionHead<T> {
     uint32_t x, y;
@@ -35,7 +35,7 @@ struct TileHead : AttentionHead<T> {
     }
 };
 
-/** Loads four neighbours from shared memory, which are aligned. */
+/** Loads four adjacent elements from shared memory, aligned to 16 bytes. */
 TW_DEVICE void load_quad(const float *at, float *values)
 {
     uint32_t words[quad_elems];
@@ -57,8 +57,8 @@ struct Patch {
     float at[patch][patch];
 };
 
-/** Computes m = factor * A B' of 64 rows from a_first on of A (T,D) and from b_first on of B. All threads
- *  call it. */
+/** Returns factor * A B' for A's 64 rows from a_first on and B's 64 rows from b_first on; A and B are (T,D).
+ *  All threads call it. */
 template <class T>
 TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, Rows a, uint32_t a_first,
                               Rows b, uint32_t b_first, float factor)
@@ -70,7 +70,7 @@ TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, 
     Patch m = {};
     for (uint32_t first = 0; first < head.width; first += depth) {
         float values[octet_elems];
-        __syncthreads(); /* nobody needs what was there */
+        __syncthreads(); /* no thread still reads the previous factors */
         load_inside<T>(a, a_first + row, head.seq_len, first + column, head.width, head.a.aligned, values);
         store_quad(values, to_a), store_quad(values + quad_elems, to_a + quad_elems);
         load_inside<T>(b, b_first + row, head.seq_len, first + column, head.width, head.a.aligned, values);
@@ -106,13 +106,13 @@ TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, 
     return m;
 }
 
-/** A sum (64,D) of the block, with COLUMNS >= D. A thread has rows 4 y + i, columns 64 c + 4 x + e. */
+/** A thread's part of the block's sum (64,D), COLUMNS >= D: rows 4 y + i, columns 64 c + 4 x + e. */
 template <uint32_t COLUMNS>
 struct Sum {
     float at[patch][COLUMNS / side];
 };
 
-/** Puts the tile into shared memory. All threads call it, and may read it after the next barrier. */
+/** Writes the tile m to shared memory. All threads call it, and may read the tile after the next barrier. */
 TW_DEVICE void share_tile(AttentionShared *shared, uint32_t x, uint32_t y, const Patch &m)
 {
     __syncthreads();
@@ -123,7 +123,8 @@ TW_DEVICE void share_tile(AttentionShared *shared, uint32_t x, uint32_t y, const
     }
 }
 
-/** Adds M X to sum: M (64,64) is share_tile's, X are 64 rows from x_first on. All threads call it. */
+/** Adds M X to sum. M (64,64) was written by share_tile; X is 64 rows from x_first on. All threads call
+ *  it. */
 template <class T, uint32_t COLUMNS>
 TW_DEVICE void add_product(const TileHead<T> &head, AttentionShared *shared, Rows x, uint32_t x_first,
                            Sum<COLUMNS> *sum)
@@ -159,7 +160,7 @@ TW_DEVICE void add_product(const TileHead<T> &head, AttentionShared *shared, Row
     }
 }
 
-/** Stores 64 rows of a sum from `first` on; row i times factors[i]. */
+/** Stores the sum's 64 rows to rows from `first` on. The thread's row i is multiplied by factors[i]. */
 template <class T, uint32_t COLUMNS>
 TW_DEVICE void write_sum(const TileHead<T> &head, const Sum<COLUMNS> &sum, const float *factors, Rows rows,
                          uint32_t first)

@@ -1,7 +1,7 @@
-/** The gradient of a bias, the sums of columns. Bytes are all that counts: one operation an element.
- *  Registers below 40, no shared memory: eight blocks fill a multiprocessor.
+/** The gradient of a bias: sums of columns. Memory bandwidth is the limit, with one operation an element.
+ *  Fewer than 40 registers and no shared memory: eight blocks fill a multiprocessor.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "trainer/cuda/columns.cuh"
@@ -16,8 +16,7 @@ struct BiasArgs {
     float *partial;
 };
 
-/** Kernel, dy -> the sums of a slab's rows: partial [slabs][C]. Bytes a channel of a row: 2 (1 access of
- *  bf16). */
+/** Kernel: dy -> partial [slabs][C], the sums of each slab's rows. Bytes per element: 2 (1 bf16). */
 template <class T>
 struct BiasSlabs {
     static TW_DEVICE void run(const BiasArgs &a)

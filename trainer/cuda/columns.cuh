@@ -1,8 +1,8 @@
-/** Sums each column of a matrix over its rows. Two kernels do it, so that the bits are the same on every GPU:
- *  the caller's kernel makes the sums of slabs of rows; then the one here adds up the slabs in order, with a
- *  thread for each column.
+/** Sums each column of a matrix over its rows, by two kernels with the same bits on every GPU. The caller's
+ *  kernel sums slabs (TW_CUDA_SLAB_ROWS consecutive rows). The kernel here adds the slabs' sums in order,
+ *  with a thread for each column.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "trainer/cuda/cuda.h"
@@ -30,7 +30,7 @@ struct SlabArgs {
     float *sums[2]; /* (channels) to which the slabs are added; the second may be NULL */
 };
 
-/** Kernel: adds up the slabs. Bytes: 4 a channel of a slab; 1 operation. A thread has 8 loads under way. */
+/** Kernel: adds the slabs' sums. Bytes per sum: 4, for 1 operation. A thread has `batch` loads in flight. */
 struct AddSlabs {
     static constexpr size_t batch = 8;
 

@@ -1,17 +1,16 @@
-/** trainer/cuda: the layers of a transformer between its products, on a GPU. They compute the same as
- *  trainer/model/kernels.h; tests compare both.
+/** trainer/cuda: a transformer's operations apart from matrix products, on a GPU. They compute the same as
+ *  trainer/model/kernels.h; tests compare both. Built only with CUDA.
  *
- *  Read device.cuh (what kernels ask of a GPU), then pointwise.cuh (element by element) and norm.cuh (row by
- *  row): the kernels as functions of one thread, and how they are launched, so that tests run them on a CPU.
- *  The .cu files of the same names launch them on a GPU. embedding.h, attention.h, loss.h and optimizer.h
- *  declare the rest; archs.h tells for which GPUs there is code.
+ *  To read the kernels, start with device.cuh (operations of a GPU), then pointwise.cuh (by elements) and
+ *  norm.cuh (by rows). .cuh files have kernels as functions of one thread, and their launches as templates,
+ *  so that tests run both on a CPU; .cu files launch them on a GPU. embedding.h, attention.h, loss.h and
+ *  optimizer.h declare further functions, archs.h lists the supported GPUs.
  *
- *  Shapes: N rows (tokens) of C channels. Activations and weights are of `type`, TW_TYPE_FP32 or
- *  TW_TYPE_BF16; arithmetic, statistics and gradients of weights are fp32. Pointers are device memory and
- *  need the alignment of their elements; where all of a call's are multiples of 16 bytes (and C of 8), it is
- *  faster. All calls enqueue on `stream` and return: TW_ERR_INVALID for another type, TW_ERR_CUDA; logged.
- *  Nothing depends on the order in which a GPU runs blocks: the same call gives the same bits.
- *  Only where there is CUDA. */
+ *  Shapes: N rows (tokens) of C channels. Activations and weights have `type`, TW_TYPE_FP32 or TW_TYPE_BF16.
+ *  Arithmetic, statistics and gradients of weights are fp32. Pointers are device memory with the alignment of
+ *  their elements. A call is faster if all its pointers are multiples of 16 bytes, and C of 8. All calls
+ *  enqueue on `stream` and return. TW_ERR_INVALID: another type; TW_ERR_CUDA; both logged. Results do not
+ *  depend on the order in which a GPU runs blocks: the same call gives the same bits. */
 #pragma once
 
 #include "core/core.h"
@@ -20,7 +19,7 @@ TW_C_BEGIN
 
 /* ---- GELU, the tanh form; SwiGLU ----------------------------------------------------------------------- */
 
-/* fp32 results have the bits of trainer/model's functions; bf16 results are these, rounded to the nearest. */
+/* fp32 results have the bits of trainer/model's kernels. bf16 results are the fp32 results, rounded. */
 
 /** Computes y = gelu(x). x, y [n]; y may be x. */
 tw_status_t tw_cuda_gelu_forward(tw_type_t type, const void *x, size_t n, void *y, tw_stream_t stream);
@@ -29,19 +28,20 @@ tw_status_t tw_cuda_gelu_backward(tw_type_t type, const void *x, size_t n, void 
 /** Computes y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
 tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void *up, size_t n, void *y,
                                    tw_stream_t stream);
-/** Computes gradients: dy [n] becomes the gradient by up, d_gate [n] is that by gate; d_gate may be gate. */
+/** Replaces dy [n] by the gradient by up, and writes the gradient by gate to d_gate [n], which may be
+ *  gate. */
 tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
                                     void *d_gate, tw_stream_t stream);
 
 /* ---- types --------------------------------------------------------------------------------------------- */
 
-/** Converts factor * x to y [n], bf16, to the nearest; NaN stays one. */
+/** Rounds factor * x [n] to the nearest bf16, into y [n]. NaN stays NaN. */
 tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, tw_stream_t stream);
 
 /* ---- sums over rows ------------------------------------------------------------------------------------ */
 
-/** Rows of a slab, in sums of columns; the slabs' sums take fp32 workspace. 8192 rows of 4096 channels give
- *  the first kernel 2048 blocks. Sizes of workspaces are here: the planner asks for them without a GPU. */
+/** Rows of a slab. Sums of columns first sum each slab, in fp32 workspace. 8192 rows of 4096 channels give
+ *  that kernel 2048 blocks. Sizes of workspaces are inline functions, so that the planner needs no CUDA. */
 #define TW_CUDA_SLAB_ROWS 64
 static inline size_t tw_cuda_slabs(size_t rows)
 {
@@ -60,14 +60,13 @@ static inline size_t tw_cuda_bias_workspace_bytes(const tw_cuda_rows_t *rows)
 {
     return tw_cuda_slabs(rows->rows) * rows->channels * sizeof(float);
 }
-/** Computes dbias (C) += the sum of dy's rows. `workspace` is scratch memory,
- *  tw_cuda_bias_workspace_bytes. */
+/** Adds the sum of dy's rows to dbias (C). `workspace` is scratch of tw_cuda_bias_workspace_bytes. */
 tw_status_t tw_cuda_bias_backward(const tw_cuda_rows_t *rows, const void *dy, float *dbias, float *workspace,
                                   tw_stream_t stream);
 
 /* ---- layer norm; root-mean-square norm ----------------------------------------------------------------- */
 
-/** Operands of a norm, the same forwards and backwards. */
+/** Operands of a norm, for both forward and backward. */
 typedef struct tw_cuda_norm {
     tw_type_t type;
     size_t rows, channels; /**< N, C */
@@ -85,14 +84,14 @@ typedef struct tw_cuda_norm_gradients {
     float *workspace;      /**< scratch memory, tw_cuda_norm_workspace_bytes */
 } tw_cuda_norm_gradients_t;
 
-/** Computes y (N,C) = x^ * gamma + beta, x^ = (x - mean) * rstd; without beta x^ = x * rstd. y may be x only
- *  if there is no backward pass. Also TW_ERR_INVALID: beta without mean, or mean without beta. */
+/** Computes y (N,C) = (x - mean) * rstd * gamma + beta, or x * rstd * gamma without beta. y may be x only if
+ *  no backward pass follows. TW_ERR_INVALID also if only one of beta and mean is NULL. */
 tw_status_t tw_cuda_norm_forward(const tw_cuda_norm_t *norm, void *y, tw_stream_t stream);
 static inline size_t tw_cuda_norm_workspace_bytes(const tw_cuda_norm_t *norm)
 {
     return (norm->beta ? 2 : 1) * tw_cuda_slabs(norm->rows) * norm->channels * sizeof(float);
 }
-/** Computes gradients, with the same bits on every GPU: the order of sums depends on N and C alone. */
+/** Computes gradients. They have the same bits on every GPU, as the order of sums depends only on N and C. */
 tw_status_t tw_cuda_norm_backward(const tw_cuda_norm_t *norm, const tw_cuda_norm_gradients_t *gradients,
                                   tw_stream_t stream);
 

@@ -1,5 +1,5 @@
-/** The few functions that kernels call of a GPU. Tests replace them to run the same kernels on a CPU, and
- *  with them threadIdx, blockIdx, gridDim, __syncthreads, __shared__ and atomicAdd of integers. */
+/** The few GPU functions that kernels call. Tests replace this file, and threadIdx, blockIdx, gridDim,
+ *  __syncthreads, __shared__ and atomicAdd of integers, to run the same kernels on a CPU. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,14 +11,14 @@
 
 #include "trainer/cuda/fragments.cuh"
 
-/** Returns the value of the lane whose number differs in `mask`; all lanes of the warp take part. */
+/** Returns `value` of the lane whose number is this lane's xor `mask`. All lanes of the warp call it. */
 template <class T>
 TW_DEVICE T tw_dev_exchange(T value, uint32_t mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, (int)mask);
 }
 
-/** Returns a bit for each lane of the warp, set if its `yes` is true; all lanes take part. */
+/** Returns a bit for each lane of the warp, set if the lane's `yes` is true. All lanes call it. */
 TW_DEVICE uint32_t tw_dev_ballot(bool yes)
 {
     return __ballot_sync(0xffffffffu, yes);
@@ -29,20 +29,21 @@ TW_DEVICE uint32_t tw_dev_popc(uint32_t bits)
     return (uint32_t)__popc(bits);
 }
 
-/** Returns a * b + c, rounded once. Kernels are compiled without contraction, and ask for it here. */
+/** Returns a * b + c, rounded once. Kernels are compiled without contraction, so a fused operation needs
+ *  this. */
 TW_DEVICE float tw_dev_fma(float a, float b, float c)
 {
     return __fmaf_rn(a, b, c);
 }
 
-/** Returns e^x by the GPU's own instruction: 2 units in the last place, and one more for each unit of |x|; 0
- *  from -104 down, infinite from 89 up, NaN stays one. */
+/** Returns e^x by the GPU's instruction, with an error of 2 + |x| units in the last place. It is 0 for x <=
+ *  -104, infinite for x >= 89. NaN stays NaN. */
 TW_DEVICE float tw_dev_exp(float x)
 {
     return __expf(x);
 }
 
-/** Returns 2^x by the GPU's own instruction: 2 units in the last place; 0 from -150 down, NaN stays one. */
+/** Returns 2^x by the GPU's instruction, with an error of 2 units in the last place; 0 for x <= -150. */
 TW_DEVICE float tw_dev_exp2(float x)
 {
     float y;
@@ -50,7 +51,7 @@ TW_DEVICE float tw_dev_exp2(float x)
     return y;
 }
 
-/** Loads 16 bytes, aligned to them, in one access. */
+/** Loads 16 bytes, aligned to 16 bytes, in one access. Other threads may write this memory in the kernel. */
 TW_DEVICE void tw_dev_load_mutable(const void *from, uint32_t *words)
 {
     uint4 v = *(const uint4 *)from;
@@ -70,8 +71,8 @@ TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
 
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/** Begin to copy 4 or 16 bytes, aligned to them, from the GPU's memory to shared memory. The thread may read
- *  them after tw_dev_copy_wait, others after a further barrier. Before sm_80 they are copied at once. */
+/** Begin to copy BYTES (4 or 16, aligned to that) from global to shared memory. The thread may read them
+ *  after tw_dev_copy_wait, other threads after a barrier, too. Before sm_80 they are copied at once. */
 template <int BYTES>
 TW_DEVICE void tw_dev_copy_begin(void *to, const void *from)
 {
@@ -90,7 +91,7 @@ TW_DEVICE void tw_dev_copy_begin(void *to, const void *from)
 #endif
 }
 
-/** Waits until all copies that the thread has begun have ended. */
+/** Waits until all copies that this thread has begun are complete. */
 TW_DEVICE void tw_dev_copy_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -98,9 +99,9 @@ TW_DEVICE void tw_dev_copy_wait()
 #endif
 }
 
-/** Loads four squares of 8 x 8 elements of 2 bytes from shared memory; all lanes of the warp take part. Lane
- *  8 i + r gives the address of row r of square i, aligned to 16 bytes. Word i of lane 4 g + t: elements 2 t
- *  and 2 t + 1 of row g of square i; TRANSPOSED: of column g. PTX ISA, ldmatrix. */
+/** Loads four squares of 8 x 8 elements of 2 bytes from shared memory. All lanes of the warp call it. Lane
+ *  8 i + r passes the address of row r of square i, aligned to 16 bytes. Lane 4 g + t gets in words[i]
+ *  elements 2 t and 2 t + 1 of row g (TRANSPOSED: of column g) of square i. See PTX ISA, ldmatrix. */
 template <bool TRANSPOSED>
 TW_DEVICE void tw_dev_load_squares(const void *row, uint32_t *words)
 {
@@ -120,7 +121,7 @@ TW_DEVICE void tw_dev_load_squares(const void *row, uint32_t *words)
 
 /* ---- tensor cores -------------------------------------------------------------------------------------- */
 
-/** Packs two bf16 into a word, to the nearest; NaN stays one. */
+/** Rounds two numbers to the nearest bf16 and packs them into a word. NaN stays NaN. */
 TW_DEVICE uint32_t tw_dev_pack(float low, float high)
 {
 #if __CUDA_ARCH__ >= 800
@@ -132,7 +133,7 @@ TW_DEVICE uint32_t tw_dev_pack(float low, float high)
 #endif
 }
 
-/** tw_dev_mma for GPUs without tensor cores. It is not inlined: the code would grow beyond what compiles. */
+/** tw_dev_mma for GPUs without bf16 tensor cores. Inlined, the code would grow too large to compile. */
 template <int WORDS>
 __device__ __noinline__ float4 tw_dev_mma_by_lanes(uint4 a, uint2 b, float4 sum)
 {
@@ -145,8 +146,8 @@ __device__ __noinline__ float4 tw_dev_mma_by_lanes(uint4 a, uint2 b, float4 sum)
     return make_float4(c[0], c[1], c[2], c[3]);
 }
 
-/** Computes c (16,8) += a (16,16) b (16,8): factors are bf16, sums fp32, in the layout of fragments.cuh; all
- *  lanes of the warp take part. Before sm_80 it does without tensor cores. */
+/** Computes c (16,8) += a (16,16) b (16,8) with bf16 factors and fp32 sums, in the layout of fragments.cuh.
+ *  All lanes of the warp call it. Before sm_80 no tensor cores are used. */
 TW_DEVICE void tw_dev_mma(const uint32_t *a, const uint32_t *b, float *c)
 {
 #if __CUDA_ARCH__ >= 800

@@ -1,5 +1,5 @@
-/** Elements in memory, and eight of them at a time. Include device.cuh, or what stands for it in a test,
- *  before. */
+/** Access to elements in memory, one or eight at a time. Include device.cuh, or a test's replacement,
+ *  first. */
 #pragma once
 
 #include <stddef.h>
@@ -40,7 +40,7 @@ TW_DEVICE void from_float(float x, Bf16 *to)
     to->bits = bf16_bits(x);
 }
 
-/** Loads eight neighbours by one or two accesses of 16 bytes, to which `at` is aligned. */
+/** Loads eight adjacent elements by one or two accesses of 16 bytes. `at` must be aligned to 16 bytes. */
 template <class T>
 TW_DEVICE void load_octet(const T *at, float *values)
 {
@@ -73,7 +73,7 @@ TW_DEVICE void store_octet(const float *values, T *at)
     }
 }
 
-/** Access to WIDTH elements: eight aligned neighbours (octet_elems), or one element (1). */
+/** Loads or stores WIDTH elements: eight aligned adjacent ones (octet_elems), or one (1). */
 template <class T, uint32_t WIDTH>
 TW_DEVICE void load(const void *array, size_t at, float *values)
 {
@@ -94,7 +94,8 @@ TW_DEVICE void store(const float *values, void *array, size_t at)
     }
 }
 
-/** Return true if threads may take eight neighbours of a row each: all rows must be aligned to 16 bytes. */
+/** Return true if threads may access rows in octets, that is, if all rows are aligned to 16 bytes. The
+ *  arguments are all addresses or'ed together, and all strides. */
 TW_HOST_DEVICE bool in_octets(size_t all_addresses, size_t all_strides)
 {
     return all_addresses % 16 == 0 && all_strides % octet_elems == 0;
@@ -104,7 +105,7 @@ TW_HOST_DEVICE bool in_octets(size_t all_addresses, size_t all_strides)
 
 constexpr uint32_t warp_lanes = 32, warps = threads / warp_lanes;
 
-/** Returns the sum over the warp, the same in all lanes, by a butterfly. */
+/** Returns the sum over the warp, with the same bits in all lanes. */
 TW_DEVICE float warp_sum(float value)
 {
     TW_UNROLL
@@ -114,7 +115,7 @@ TW_DEVICE float warp_sum(float value)
     return value;
 }
 
-/** Return this warp's first row, where each warp takes a row; N or more: it has none. */
+/** Return this warp's row in kernels where each warp takes a row. It may be past the last row. */
 TW_DEVICE size_t first_row()
 {
     return (size_t)blockIdx.x * warps + threadIdx.x / warp_lanes;

@@ -1,12 +1,12 @@
-/** Embeddings. Forwards a warp takes a row: bytes are all that counts, one operation an element; below 40
- *  registers, no shared memory, eight blocks on a multiprocessor.
+/** Embeddings. Forward: a warp takes a row. Memory bandwidth is the limit, with one operation an element.
+ *  Fewer than 40 registers, no shared memory: eight blocks per multiprocessor.
  *
- *  Backwards a word's row is one block's alone, which adds to it in the order of tokens: no atomics, and the
- *  CPU's bits. For every 256 channels, `word_classes` blocks share the words. Each block reads all tokens
- *  (from the second cache: 2,048 blocks of 8192 tokens, 64 MB) and lists the rows of its words, a thousand at
- *  most at a time; 12 KB of shared memory, 40 registers: six blocks on a multiprocessor.
+ *  Backward: only one block adds to a word's (token's) gradient, in the order of tokens, so it needs no
+ *  atomics and has the CPU's bits. For every 256 channels, `word_classes` blocks share the words. Each block
+ *  reads all tokens (from the L2 cache: 64 MB for 2,048 blocks of 8192 tokens) and lists the rows of its
+ *  words, at most `list_room` at a time. 12 KB of shared memory, 40 registers: six blocks per multiprocessor.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "trainer/cuda/elements.cuh"
@@ -24,8 +24,8 @@ struct EmbeddingArgs {
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** Kernel, tokens, words, positions -> x. Bytes a channel of a row: 4 (2 accesses of bf16). Positions add
- *  none, as the second cache keeps them. */
+/** Kernel: tokens, words, positions -> x. Bytes per element of x: 4 (2 bf16). Positions stay in the L2
+ *  cache. */
 template <class W, class T, uint32_t WIDTH>
 struct EmbeddingForward {
     static TW_DEVICE void run(const EmbeddingArgs &a)
@@ -55,22 +55,23 @@ struct EmbeddingForward {
 
 constexpr uint32_t word_classes = 128; /* blocks that share the words */
 constexpr uint32_t list_room = 1024, no_entry = list_room;
-constexpr uint32_t rows_at_once = 8; /* loads that a thread has under way */
+constexpr uint32_t rows_at_once = 8; /* loads that a thread has in flight */
 
-/** The rows of a block's words, in order. Entries of one word are chained. */
+/** A list of the rows whose tokens are among the block's words, in order. Entries of one word are chained. */
 struct WordList {
     int32_t word[list_room];
     uint32_t row[list_room];
-    uint16_t next[list_room]; /* entry of the same word; no_entry: none */
+    uint16_t next[list_room]; /* next entry of the same word, or no_entry */
     uint16_t is_first[list_room];
     uint32_t in_warp[warps];
 };
 
-/** Kernel, tokens, dx -> d_words. Bytes a channel of a row: 2 (1 access of bf16); a channel of a word that
- *  occurs: 8. 1 operation. */
+/** Kernel: tokens, dx -> d_words. Bytes per element of dx: 2 (1 bf16), and 8 per channel of a word that
+ *  occurs. 1 operation. */
 template <class T>
 struct EmbeddingWords {
-    /* Append those of 256 rows whose words are the block's; return how many. All threads call it. */
+    /* Append those of 256 rows whose words are the block's. Return the list's new count. All threads call
+     * it. */
     static TW_DEVICE uint32_t append(const EmbeddingArgs &a, size_t first, WordList *list, uint32_t count)
     {
         const size_t row = first + threadIdx.x;
@@ -112,7 +113,7 @@ struct EmbeddingWords {
         __syncthreads();
     }
 
-    /* Add a chain's rows in order: first several loads, then their sums. */
+    /* Add a chain's rows in order: first load several rows, then add them. */
     static TW_DEVICE void add_chain(const EmbeddingArgs &a, const WordList *list, uint32_t entry,
                                     size_t column)
     {
@@ -139,7 +140,7 @@ struct EmbeddingWords {
         *to = sum;
     }
 
-    /* Add the list's rows to their words. All threads call it. */
+    /* Add the list's rows to their words' gradients. All threads call it. */
     static TW_DEVICE void add_list(const EmbeddingArgs &a, WordList *list, uint32_t count, size_t column)
     {
         chain(list, count);
@@ -169,8 +170,8 @@ struct EmbeddingWords {
 
 /* ---- backwards, positions ------------------------------------------------------------------------------ */
 
-/** Kernel, dx -> d_positions: a thread takes a channel of a position. Bytes a channel of a row: 2 (1 access
- *  of bf16); a channel of a position: 8. 1 operation. */
+/** Kernel: dx -> d_positions. A thread takes a channel of a position. Bytes per element of dx: 2 (1 bf16),
+ *  and 8 per channel of a position. 1 operation. */
 template <class T>
 struct EmbeddingPositions {
     static TW_DEVICE void run(const EmbeddingArgs &a)

@@ -1,14 +1,14 @@
-/** How the lanes of a warp hold what tensor cores multiply, and the same product without tensor cores, for
- *  GPUs that lack them and for tests. Include what defines TW_DEVICE before.
+/** How the lanes of a warp hold the matrices that tensor cores multiply; and the same product without tensor
+ *  cores, for older GPUs and tests. Define TW_DEVICE before including this.
  *
- *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t has these elements. A word holds two of bf16: its low half is
- *  that of the smaller column of a, or of the smaller row of b.
+ *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t holds these elements. A word holds two bf16 elements; the low
+ *  half is the one with the smaller column in a, or the smaller row in b.
  *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of
  *                      row g; and of row g + 8
  *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
  *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
- *  (PTX ISA, mma.m16n8k16.) That page does not say in what order a GPU adds 16 products, or how it rounds
- *  meanwhile. The code here adds one after the other, rounded each time, which is as exact as fp32 is. */
+ *  Source: PTX ISA, mma.m16n8k16. It does not say in what order a GPU adds the 16 products, or how it rounds
+ *  the sums. The code here adds them in order, in fp32. */
 #pragma once
 
 #include <stdint.h>
@@ -17,7 +17,7 @@
 namespace tw_trainer_kernels
 {
 
-/** Rounds to bf16, to the nearest, ties to even; NaN stays one. */
+/** Rounds to the nearest bf16, ties to even. NaN stays NaN. */
 TW_DEVICE uint16_t bf16_bits(float x)
 {
     uint32_t bits;
@@ -40,7 +40,8 @@ TW_DEVICE float add_products(float sum, uint32_t a, uint32_t b)
     return sum + bf16_value((uint16_t)(a >> 16)) * bf16_value((uint16_t)(b >> 16));
 }
 
-/** Computes the lane's c; word(lane, i) gives another lane's words. All lanes of the warp call it. */
+/** Computes the lane's elements of c. word(lane, i) returns word i of any lane. All lanes of the warp call
+ *  it. */
 template <class WORD>
 TW_DEVICE void multiply_fragments(uint32_t lane, float *c, const WORD &word)
 {

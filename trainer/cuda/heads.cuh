@@ -1,9 +1,9 @@
-/** Heads of q and k between their product and attention: a root-mean-square norm, if there is one, and the
- *  rotation of rotary embeddings, in one pass. A warp takes a head: a lane the pairs (i, i + D / 2) of i =
- *  lane, lane + 32, ..., in registers. About 3 operations a byte: what counts is bytes. 48 registers,
- *  backwards 71 and 8 KB of shared memory: five and three blocks on a multiprocessor.
+/** Heads of q and k before attention: an optional root-mean-square norm and the rotation of rotary
+ *  embeddings, in one pass. A warp takes a head. Lane l holds in registers the pairs (i, i + D / 2) for i =
+ *  l, l + 32, ... About 3 operations a byte, so memory bandwidth is the limit. Forward: 48 registers, five
+ *  blocks per multiprocessor. Backward: 71 registers and 8 KB of shared memory, three blocks.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include <math.h>
@@ -14,7 +14,7 @@
 namespace tw_trainer_kernels
 {
 
-/* pairs that a lane has at most */
+/* pairs_max: most pairs of a lane */
 constexpr uint32_t head_width_max = 256, pairs_max = head_width_max / 2 / warp_lanes;
 static_assert(warps == TW_CUDA_HEADS_OF_BLOCK, "a warp takes a head");
 
@@ -27,7 +27,7 @@ struct HeadsArgs {
     size_t slabs; /* blocks */
 };
 
-/** A lane's pairs of a head; those that do not exist are 0. */
+/** A lane's pairs of a head. Pairs past the head's width are 0. */
 struct Pairs {
     float low[pairs_max], high[pairs_max];
 };
@@ -80,7 +80,7 @@ struct Head {
         return warp_sum(sum) / (float)width;
     }
 
-    /** Rotate pairs by the angles of a row's position; backwards, by their opposites. */
+    /** Rotate pairs by the angles of a row's position (direction 1), or back (-1). */
     TW_DEVICE void turn(const HeadsArgs &a, size_t row, float direction, Pairs *pairs) const
     {
         const size_t first = row % a.heads.seq_len * half;
@@ -110,7 +110,7 @@ TW_DEVICE void multiply(Pairs *pairs, const Pairs &by, float factor)
     }
 }
 
-/** Where a head is in memory. */
+/** A head's row, and its offsets in memory. */
 struct HeadPlace {
     size_t row, at, of_x; /* at: offset in y or d; of_x: in x */
 
@@ -126,8 +126,8 @@ TW_DEVICE size_t all_heads(const HeadsArgs &a)
     return a.heads.rows * a.heads.heads;
 }
 
-/** Kernel, x, gamma, cosines, sines -> y. Bytes a channel: 4 (2 accesses of bf16); 6 operations, 4 of them
- *  with a norm. The tables stay in the second cache. */
+/** Kernel: x, gamma, cosines, sines -> y. Bytes per element: 4 (2 bf16). 6 operations, 4 of them for the
+ *  norm. cosines and sines stay in the L2 cache. */
 template <class T>
 struct HeadsForward {
     static TW_DEVICE void run(const HeadsArgs &a)
@@ -146,11 +146,11 @@ struct HeadsForward {
     }
 };
 
-/** Kernel, d, x, gamma, cosines, sines -> d and, from each block, a row of sums: partial [slabs][D]. Bytes a
- *  channel: 4 (2 accesses of bf16), with a norm 6; about 15 operations with a norm. */
+/** Kernel: d, x, gamma, cosines, sines -> d, and partial [slabs][D], each block's sums for dgamma. Bytes per
+ *  element: 4 (2 bf16), with a norm 6, and about 15 operations. */
 template <class T>
 struct HeadsBackward {
-    /* Turn the gradient by the normed head into that by x, and add d * x^ to the gradient by gamma. */
+    /* Replace d, the gradient by the normed head, by the gradient by x. Add d * x * rstd to dgamma. */
     static TW_DEVICE void norm(const HeadsArgs &a, const Head<T> &head, const Pairs &gamma, size_t of_x,
                                Pairs *d, Pairs *dgamma)
     {

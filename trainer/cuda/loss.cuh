@@ -1,9 +1,8 @@
-/** Cross-entropy over pieces of the words. A block takes a row: 8192 rows fill a GPU's 1000 blocks several
- *  times over. About 4 operations and an exponential an element: a multiprocessor makes 16 exponentials a
- *  clock, memory brings it about 7 elements of bf16, so what counts is bytes. Below 40 registers, 64 bytes of
- *  shared memory: 8 blocks on a multiprocessor. Sums are made in an order that depends on the shape alone.
- *
- *  Include device.cuh, or what stands for it in a test, before. */
+/** Cross-entropy over pieces of the vocabulary. A block takes a row; 8192 rows are several times the 1000
+ *  blocks that a GPU runs at once. An element takes about 4 operations and an exponential. A multiprocessor
+ *  computes 16 exponentials a clock, but gets only about 7 bf16 elements a clock from memory, so bandwidth is
+ *  the limit. Fewer than 40 registers, 64 bytes of shared memory: 8 blocks per multiprocessor. The order of
+ *  sums depends only on the shape. Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include <math.h>
@@ -22,13 +21,13 @@ struct LossArgs {
     double *sums;
 };
 
-/** Return e^(x - most), but 1 if `most` is still -infinity, so that later parts can be combined. */
+/** Return e^(x - most). If most is -infinity, return 1: e^(-infinity + infinity) would be NaN. */
 TW_DEVICE float relative_exp(float x, float most)
 {
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
 }
 
-/** The largest value of a part of a row, and the sum of e^(value - largest). NaN is never the largest,
+/** The largest value (most) of a part of a row, and the sum of e^(value - most). A NaN never becomes `most`,
  *  but makes the sum NaN. */
 struct Softmax {
     float most, total;
@@ -41,8 +40,8 @@ struct Softmax {
     }
 };
 
-/** Combine the block's parts: in each warp by a butterfly, then warp by warp. All threads call it; thread 0
- *  gets the result. */
+/** Combine all threads' parts, first in each warp, then over the warps. All threads call it; thread 0 gets
+ *  the result. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];
@@ -61,7 +60,7 @@ TW_DEVICE Softmax block_softmax(Softmax softmax)
     return softmax;
 }
 
-/** Kernel, logits -> max, sum, target. Bytes a logit: 2 (1 access of bf16). */
+/** Kernel: logits -> max, sum, target. Bytes per logit: 2 (1 bf16). */
 template <class T, uint32_t WIDTH>
 struct LossAdd {
     static TW_DEVICE Softmax of_thread(const LossArgs &a, size_t row)
@@ -105,7 +104,7 @@ struct LossAdd {
     }
 };
 
-/** Kernel, max, sum, target -> sums: a block takes a group. Bytes: 12 a row. */
+/** Kernel: max, sum, target -> sums. A block takes a group of rows. Bytes per row: 12. */
 struct LossSums {
     static TW_DEVICE void run(const LossArgs &a)
     {
@@ -129,7 +128,7 @@ struct LossSums {
     }
 };
 
-/** Kernel, logits, max, sum, target -> logits. Bytes a logit: 4 (2 accesses of bf16). */
+/** Kernel: logits, max, sum, target -> gradients in place of logits. Bytes per logit: 4 (2 bf16). */
 template <class T, uint32_t WIDTH>
 struct LossBackward {
     static TW_DEVICE void run(const LossArgs &a)
@@ -152,7 +151,7 @@ struct LossBackward {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** Launch KERNEL<T, WIDTH> for a piece, in octets if all rows begin and end at one. */
+/** Launch KERNEL<T, WIDTH> for a piece, in octets if all rows are aligned and a multiple of eight words. */
 template <template <class, uint32_t> class KERNEL, class LAUNCHER>
 tw_status_t launch_loss(const LAUNCHER &launcher, const char *what, const LossArgs &a)
 {

@@ -1,22 +1,23 @@
-/** Part of trainer/cuda (see cuda.h): cross-entropy of N rows over V words, a piece of the words at a time,
- *  so that logits (N,V) never exist whole:
+/** Part of trainer/cuda (see cuda.h): cross-entropy of N rows (tokens) over a vocabulary of V words. It takes
+ *  a piece of the words at a time, so that logits (N,V) are never stored whole:
  *
- *  1. for pieces of words, from word 0 on: logits (N,words) by a product, then tw_cuda_loss_add
- *  2. tw_cuda_loss_sums: the losses
- *  3. for training: for each piece the logits again by a product, then tw_cuda_loss_backward turns them into
- *  their gradient, which two products consume.
+ *  1. for each piece, from word 0 on: compute logits (N,words) by a product, then call tw_cuda_loss_add
+ *  2. tw_cuda_loss_sums computes the losses
+ *  3. in training, for each piece: compute the logits again, then tw_cuda_loss_backward replaces them by
+ *  their
+ *     gradient, which the caller uses in two products.
  *
- *  One piece of all words (of some rows at a time) needs no second product: 1, 2 and 3 follow one another. */
+ *  If one piece has all words (for some rows at a time), step 3 can use the logits of step 1. */
 #pragma once
 
 #include "core/core.h"
 
 TW_C_BEGIN
 
-/** What has been found of each row so far, in the caller's memory: 12 bytes a row. */
+/** Each row's targets and statistics so far, in device memory of the caller. */
 typedef struct tw_cuda_loss {
     size_t rows; /**< N */
-    /** (N) words; a row with a target below 0 has no loss. The kernels do not check them. */
+    /** (N) words, not checked by the kernels. A row with a target below 0 has no loss. */
     const int32_t *targets;
     float *max;    /**< (N) the largest logit */
     float *sum;    /**< (N) the sum of exponentials of (logit - max) */
@@ -31,13 +32,14 @@ typedef struct tw_cuda_logits {
     void *logits;  /**< (N,words) */
 } tw_cuda_logits_t;
 
-/** Add a piece. One with first = 0 begins anew: it ignores what is in max, sum and target. The others may
- *  follow in any order, but rounding follows the order. */
+/** Add a piece to max, sum and target. The piece with first = 0 must come first: it overwrites them. Other
+ *  pieces may come in any order, which affects rounding. */
 tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, tw_stream_t stream);
-/** Writes sums [N / group] fp64, device memory: the losses of `group` neighbouring rows each; group divides N
- *  (N: one sum; T: one a sequence). A row's loss is log(sum) + max - target. */
+/** Sums the losses of each `group` consecutive rows into sums [N / group], fp64 in device memory. group
+ *  divides N; with T there is a sum per sequence. A row's loss is log(sum) + max - target. */
 tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
-/** Turn the piece's logits into the gradient of scale * sum of losses: scale * (softmax - [is target]). */
+/** Replace the piece's logits by the gradient of scale * sum of losses: scale * (softmax - (1 at the
+ *  target)). */
 tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,
                                   tw_stream_t stream);
 

@@ -1,13 +1,13 @@
-/** Row by row: layer norm and root-mean-square norm, forwards and backwards. A warp takes a row, a block
- *  eight of them; sums are made in registers and by exchanges, always in the same order. A row is read twice
- *  or three times, but from memory once: eight blocks of eight rows of 4096 bf16 channels are 512 KB, which
- *  the second cache keeps. About 5 operations a byte: what counts is bytes. 64 registers at most, so that
- *  four blocks fit on a multiprocessor; no shared memory.
+/** Layer norm and root-mean-square norm, forward and backward. A warp takes a row, so a block takes eight
+ *  rows. Sums are computed in registers and by exchanges between lanes, always in the same order. A row is
+ *  read two or three times, but only once from memory: a multiprocessor's eight blocks of eight rows of 4096
+ *  bf16 channels are 512 KB, which stay in the L2 cache. About 5 operations a byte, so memory bandwidth is
+ *  the limit. At most 64 registers, so that four blocks fit on a multiprocessor; no shared memory.
  *
- *  The gradients of weights are sums over rows: a thread takes a column of a slab of rows, then columns.cuh
- *  adds up the slabs.
+ *  Gradients of gamma and beta are sums over rows: a thread sums a column of a slab of rows, then columns.cuh
+ *  adds the slabs.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include <math.h>
@@ -29,7 +29,7 @@ struct NormArgs {
     float *partial;
 };
 
-/** The work of a lane on its share of a row, WIDTH channels at a time. CENTRED: layer norm. */
+/** A lane's work on its share of a row, WIDTH channels at a time. CENTRED is true for layer norm. */
 template <class T, bool CENTRED, uint32_t WIDTH>
 struct NormRow {
     static constexpr uint32_t step = warp_lanes * WIDTH;
@@ -85,7 +85,7 @@ struct NormRow {
         }
     }
 
-    /* Compute x^ = (x - mean) * rstd and g = dy * gamma, for the lane's channels from c on. */
+    /* Replace x by (x - mean) * rstd, and compute g = dy * gamma, for WIDTH channels from c on. */
     static TW_DEVICE void normed(const NormArgs &a, size_t row, uint32_t c, float *x, float *g)
     {
         const float mean = CENTRED ? a.norm.mean[row] : 0, rstd = a.norm.rstd[row];
@@ -128,7 +128,7 @@ struct NormRow {
     }
 };
 
-/** Kernel, x, gamma -> y, statistics. Bytes a channel of a row: 4 (2 accesses of bf16). */
+/** Kernel: x, gamma, beta -> y, mean, rstd. Bytes per element: 4 (2 bf16). */
 template <class T, bool CENTRED>
 struct NormForward {
     static TW_DEVICE void run(const NormArgs &a)
@@ -143,8 +143,7 @@ struct NormForward {
     }
 };
 
-/** Kernel, x, gamma, dy, statistics -> dx. Bytes a channel of a row: 6 (3 accesses of bf16), or with
- *  accumulate 8. */
+/** Kernel: x, gamma, dy, mean, rstd -> dx. Bytes per element: 6 (3 bf16), or 8 with accumulate. */
 template <class T, bool CENTRED>
 struct NormBackward {
     static TW_DEVICE void run(const NormArgs &a)
@@ -161,8 +160,8 @@ struct NormBackward {
 
 /* ---- gradients of weights ------------------------------------------------------------------------------ */
 
-/** Kernel, x, dy, statistics -> a row of sums for each slab, of dgamma and, CENTRED, of dbeta: partial [2 or
- *  1][slabs][C]. Bytes a channel of a row: 4 (2 accesses of bf16). */
+/** Kernel: x, dy, mean, rstd -> partial [1 or 2][slabs][C], each slab's sums for dgamma and, if CENTRED, for
+ *  dbeta. Bytes per element: 4 (2 bf16). */
 template <class T, bool CENTRED>
 struct NormSlabs {
     static TW_DEVICE void run(const NormArgs &a)
@@ -238,7 +237,7 @@ tw_status_t norm_backward(const LAUNCHER &launcher, const tw_cuda_norm_t *norm,
     if (slabs * columns == 0) {
         return TW_OK;
     }
-    /* first the kernel that reads dy, as dx may be the same memory */
+    /* this kernel must come first: it reads dy, which the next may overwrite, as dx may be dy */
     TW_TRY(launch_norm<NormSlabs>(launcher, slabs * columns, "norm backwards, slabs", args));
     TW_TRY(add_slabs(launcher, "norm backwards, columns",
                      {slabs,

@@ -1,6 +1,4 @@
-/** The norm of gradients and AdamW.
- *
- *  Include device.cuh, or what stands for it in a test, before. */
+/** The norm of gradients and AdamW. Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "quant/arithmetic/adamw.h"
@@ -13,9 +11,10 @@ namespace tw_trainer_kernels
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
-/* Most elements of a block: a bin of 32 bits sums squares below 2^16 of a 32nd of them, so 2^21 would fit. */
+/* Most bf16 elements of a block. Each of 32 lanes sums squares below 2^16 into 32-bit bins: 2^21 would
+ * fit. */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
-/* The same for fp32, whose squares are below 2^48. */
+/* Most fp32 elements of a block: their squares are below 2^48, and bins have 64 bits. */
 constexpr size_t wide_bin_elems_max = (size_t)1 << 15;
 
 struct NormBinArgs {
@@ -24,10 +23,11 @@ struct NormBinArgs {
     uint64_t *bins;
 };
 
-/** Kernel, values -> bins. A lane has bins of its own, in a bank of its own: neighbours mostly have the same
- *  exponent, and would wait for each other. An element costs 2 bytes and an atomic addition in shared memory:
- *  a multiprocessor makes 32 additions a clock, while memory brings 8 elements. With 32 KB of shared memory
- *  and below 40 registers, a multiprocessor holds seven blocks. */
+/** Kernel: bf16 values -> bins. Each lane number has separate bins, in one bank of shared memory:
+ *  neighbouring elements mostly have the same exponent, and lanes that add to one bin would wait for each
+ *  other. An element costs 2 bytes and an atomic addition in shared memory. A multiprocessor makes 32
+ *  additions a clock, while memory delivers 8 elements. 32 KB of shared memory, fewer than 40 registers:
+ *  seven blocks per multiprocessor. */
 struct NormBins {
     static TW_DEVICE void count(uint32_t *bins, uint32_t bits)
     {
@@ -62,7 +62,7 @@ struct NormBins {
         leave(bins, a.bins);
     }
 
-    /* Add the bins to the result: a thread takes one exponent, and begins at its own lane's bank. */
+    /* Add the bins to the result. A thread takes one exponent, and starts at its lane's bank. */
     static TW_DEVICE void leave(const uint32_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;
@@ -82,9 +82,9 @@ struct WideNormBinArgs {
     uint64_t *bins;
 };
 
-/** The same for fp32. Its squares need 48 bits, so a block's sum for an exponent fits into 64. Four lanes of
- *  a warp share one of eight sets of bins. An element costs 4 bytes and an atomic addition of 64 bits in
- *  shared memory, of which a block takes 16 KB: a multiprocessor has room for all its threads. */
+/** Kernel: fp32 values -> bins. Bins have 64 bits, as squares have 48. Four lanes of a warp share each of
+ *  eight sets of bins. An element costs 4 bytes and a 64-bit atomic addition in shared memory. A block takes
+ *  16 KB of shared memory, so a multiprocessor can run its full number of threads. */
 struct WideNormBins {
     static constexpr uint32_t copies = 8;
 
@@ -123,7 +123,7 @@ struct WideNormBins {
         leave(bins, a.bins);
     }
 
-    /* Add the bins to the result: a thread takes one exponent. */
+    /* Add the bins to the result. A thread takes one exponent. */
     static TW_DEVICE void leave(const uint64_t *bins, uint64_t *to)
     {
         uint64_t sum = 0;
@@ -139,7 +139,8 @@ struct WideNormBins {
     }
 };
 
-/** Returns as many blocks as there is work for, none of more than `most` elements. */
+/** Returns the number of blocks: enough to fill a GPU, and so many that none has more than `most`
+ *  elements. */
 inline uint32_t norm_blocks(size_t n, size_t most)
 {
     const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, most);
@@ -165,8 +166,8 @@ tw_status_t norm_bins(const LAUNCHER &launcher, tw_type_t type, const void *valu
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** Kernel, grad, master, m, v -> master, m, v and, N_OUT = 4, weights. Bytes an element, gradients and
- *  weights in bf16: 28; 15 operations, a root and a division. */
+/** Operation grad, master, m, v -> master, m, v, and weights if N_OUT is 4. Bytes per element: 28 with bf16
+ *  gradients and weights. 15 operations, a square root and a division. */
 template <uint32_t N_OUT>
 struct AdamW {
     struct Params {

@@ -1,10 +1,10 @@
-/** Element by element: GELU and SwiGLU, forwards and backwards, conversions. Every call reads
- *  and writes each array once, and computes about 30 operations an element at most: 5 a byte of bf16, where a
- *  GPU of today has more than 15 a byte, so what counts is bytes. A thread takes eight neighbours with
- *  accesses of 16 bytes, 4 KB of bf16 a block and array. 64 registers at most, so that four blocks fit on a
- *  multiprocessor; no shared memory.
+/** Elementwise operations: GELU and SwiGLU, forward and backward, and conversions. Every call reads and
+ *  writes each array once, and takes at most about 30 operations an element: 5 a byte of bf16. A GPU can do
+ *  more than 15 a byte, so memory bandwidth is the limit. A thread takes eight adjacent elements with
+ *  accesses of 16 bytes, so a block takes 4 KB of each bf16 array at a time. At most 64 registers, so that
+ *  four blocks fit on a multiprocessor; no shared memory.
  *
- *  Include device.cuh, or what stands for it in a test, before. */
+ *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include "core/core.h"
@@ -16,14 +16,14 @@ namespace tw_trainer_kernels
 
 /* ---- operations: of one element of each array, with the bits of trainer/model -------------------------- */
 
-/** Parameters of an operation that has none besides its arrays. */
+/** For operations without parameters besides their arrays. */
 struct NoParams {
 };
 
 constexpr float gelu_slope = 1.5957691216f; /* 2 sqrt(2 / pi) */
 constexpr float gelu_cube = 0.044715f;
 
-/** Operation x -> y. Bytes an element: 4 (2 accesses of bf16). */
+/** Operation x -> y. Bytes per element: 4 (2 bf16). */
 struct GeluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 1, n_out = 1;
@@ -35,7 +35,7 @@ struct GeluForward {
     }
 };
 
-/** Operation x, d -> d. Bytes an element: 6 (3 accesses of bf16). */
+/** Operation x, d -> d. Bytes per element: 6 (3 bf16). */
 struct GeluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -49,7 +49,7 @@ struct GeluBackward {
     }
 };
 
-/** Operation gate, up -> y. Bytes an element: 6 (3 accesses of bf16). */
+/** Operation gate, up -> y. Bytes per element: 6 (3 bf16). */
 struct SwigluForward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 2, n_out = 1;
@@ -59,7 +59,7 @@ struct SwigluForward {
     }
 };
 
-/** Operation gate, up, dy -> gradients by up and by gate. Bytes an element: 10 (5 accesses of bf16). */
+/** Operation gate, up, dy -> gradients by up and by gate. Bytes per element: 10 (5 bf16). */
 struct SwigluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 3, n_out = 2;
@@ -71,7 +71,7 @@ struct SwigluBackward {
     }
 };
 
-/** Operation x -> y = factor * x, of another type. Bytes an element: those of x and of y, 6; 1 operation. */
+/** Operation x -> y = factor * x in another type. Bytes per element: 6 (fp32 and bf16). 1 operation. */
 struct Scale {
     struct Params {
         float factor;
@@ -87,7 +87,7 @@ struct Scale {
 
 constexpr uint32_t arrays_max = 4;
 
-/** Arrays [n] of an operation; an output may be an input. */
+/** Arrays [n] of an operation. An output may be the same array as an input. */
 template <class PARAMS>
 struct Pointwise {
     const void *in[arrays_max];
@@ -96,7 +96,7 @@ struct Pointwise {
     PARAMS params;
 };
 
-/** The first input is of type FIRST, the last output of type LAST, all other arrays of type REST. */
+/** A kernel that applies OP. The first input has type FIRST, the last output LAST, all other arrays REST. */
 template <class FIRST, class REST, class LAST, class OP>
 struct PointwiseKernel {
     using Args = Pointwise<typename OP::Params>;
@@ -168,7 +168,7 @@ struct PointwiseKernel {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/* enough to fill every GPU; in longer arrays a block takes several turns */
+/* Enough blocks to fill every GPU. In longer arrays a block loops. */
 constexpr size_t most_blocks = 2048;
 
 /** launcher.run<KERNEL>(blocks, what, args) runs KERNEL::run(args) in blocks of `threads`. */
@@ -181,7 +181,7 @@ tw_status_t launch_mixed(const LAUNCHER &launcher, const char *what, const Point
     return blocks ? launcher.template run<PointwiseKernel<FIRST, REST, LAST, OP>>(blocks, what, p) : TW_OK;
 }
 
-/** Launches an operation whose arrays are all of one type. */
+/** Launches an operation whose arrays all have the same type. */
 template <class OP, class LAUNCHER>
 tw_status_t launch_pointwise(const LAUNCHER &launcher, const char *what, tw_type_t type,
                              const Pointwise<typename OP::Params> &p)

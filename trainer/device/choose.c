@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/** Launchers show a rank either all GPUs of the machine, or its own alone. */
+/** A launcher lets a rank see either all GPUs of the machine (n > 1), or only the rank's own (n == 1). */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index)
 {
     *index = n == 1 ? 0 : local_rank;

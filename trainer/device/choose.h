@@ -5,14 +5,15 @@
 
 TW_C_BEGIN
 
-/** Choose one of n >= 1 GPUs. TW_ERR_UNSUPPORTED, logged: there is none for this rank. */
+/** Choose the rank's GPU among n >= 1 visible ones. TW_ERR_UNSUPPORTED, logged: n is too small for
+ *  local_rank. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 
-/** A rank's GPU that the kernels were not compiled for. */
+/** A GPU that the kernels were not compiled for. */
 typedef struct tw_device_stranger {
     const char *name;
     int major, minor; /**< the GPU's compute capability */
-    const int *archs; /**< [n_archs]: what they were compiled for, as 10 * major + minor */
+    const int *archs; /**< [n_archs]: capabilities the kernels were compiled for, 10 * major + minor */
     size_t n_archs;
 } tw_device_stranger_t;
 

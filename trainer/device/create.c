@@ -13,7 +13,7 @@ static double unit_products(const tw_model_t *model, size_t unit, size_t seq_len
     return tw_model_unit_products(((const tw_device_model_t *)model)->host, unit, seq_len);
 }
 
-/** Return how many floats hold n activations of `type`, so that arrays side by side are aligned. */
+/** Return the size in floats of n activations of `type`, rounded up so that adjacent arrays are aligned. */
 static size_t x_elems_of(size_t n, tw_type_t type)
 {
     size_t aligned =
@@ -36,7 +36,7 @@ static tw_model_sizes_t sizes(const tw_model_t *model, size_t batch, size_t seq_
 static tw_model_sizes_t host_sizes(const tw_model_t *model, size_t batch, size_t seq_len)
 {
     tw_model_t *host = ((const tw_device_model_t *)model)->host;
-    /* sizes depend on the pool; the host's model computes nothing */
+    /* sizes depend on the pool; the host's model is only asked for sizes */
     host->compute.pool = model->compute.pool;
     return tw_model_sizes_get(host, batch, seq_len);
 }
@@ -73,7 +73,7 @@ static tw_device_saved_t saved_of(const tw_device_model_t *m, const void *saved)
     return tw_device_saved_at(&of, saved ? (void *)(uintptr_t)saved : m->scratch.saved);
 }
 
-/** What computes a block of each kind of model. */
+/** Functions that compute a block of one kind of model. */
 typedef struct kind {
     tw_status_t (*forward)(tw_device_model_t *m, size_t unit, const tw_device_saved_t *saved,
                            const tw_values_t *x, tw_values_t *y);
@@ -135,7 +135,7 @@ static void device_destroy(tw_model_t *model)
     const tw_stream_t streams[] = {m->compute, m->in, m->out};
     (void)device->use(device);
     if (m->copied) {
-        (void)tw_device_wait_for_all(m); /* what is under way uses memory that is freed below */
+        (void)tw_device_wait_for_all(m); /* enqueued work may use memory that is freed below */
         device->event_destroy(device, m->copied);
     }
     device_give_up(m);
@@ -185,7 +185,7 @@ static void *alloc(tw_model_t *model, size_t bytes)
     return memory;
 }
 
-/** Free memory, once the device no longer uses it. */
+/** Free memory of tw_model_alloc after the device has finished using it. */
 static void free_memory(tw_model_t *model, void *memory)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -235,8 +235,8 @@ static tw_status_t finish_unit(tw_model_t *model, size_t unit)
     return m->status;
 }
 
-/** Pin a buffer that has pages of its own: a page cannot be pinned twice, and a copy cannot cross from pinned
- *  to unpinned pages. Small buffers are not worth it. */
+/** Pin a buffer if it shares no page with other memory: a page cannot be pinned twice, and a copy cannot
+ *  cross from pinned to unpinned pages. Small buffers, which share pages, are not worth pinning. */
 static int pin(tw_model_t *model, void *start, size_t bytes)
 {
     tw_device_model_t *m = (tw_device_model_t *)model;
@@ -291,14 +291,14 @@ static tw_status_t check_heads(const tw_model_config_t *config)
 static tw_status_t device_create_host(const tw_model_config_t *config, tw_model_t **out)
 {
     TW_TRY(tw_model_create(config, out));
-    tw_status_t status = check_heads(config); /* the config is valid */
+    tw_status_t status = check_heads(config); /* the other fields have been checked */
     if (status != TW_OK) {
         tw_model_destroy(*out);
     }
     return status;
 }
 
-/** The host's model lends its tables, but keeps what it computes with. */
+/** The new model shares the tables (tensors, units) of the host's model, which owns them. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out)
 {
     tw_model_t *host;

@@ -1,23 +1,23 @@
-/** trainer/device: a model on a device, behind the calls of trainer/model/model.h. All but computing comes
- *  from the model of the same config on this processor: units, tensors, initial values.
+/** trainer/device: a model that computes on a device (a GPU), behind the functions of trainer/model/model.h.
+ *  A model of the same config on this processor, "the host's model", provides units, tensors, initial values.
  *
- *  Memory is arranged as in ZeRO-Offload (arXiv 2101.06840): weights, gradients and what is sent stay in host
- *  memory; the device has two slots for a block's weights and gradients, one for the root's, and the
- *  activations. So the ZeRO stages need not know of the device. But the optimizer may be on the device, too
- *  (optimizer.h), and replicas (replicas.h), and so may a caller's weights.
- *    weights    a call copies the unit's in, while the device still computes the unit before, and returns
- *               once they are in: the caller may then gather the next ones over them;
- *    gradients  begin as zeros on the device, sums of fp32; when a unit's backward pass ends they are copied
- *               out to pinned host memory, rounded to bf16 where that is wanted, and tw_model_finish adds
- *               them to the caller's, or writes them there. The root's stay on the device between head and
- *               embed_backward.
- *  Activations, weights and products' factors are bf16, or fp32 where the config has fp32_weights; sums and
- *  statistics are fp32; logits are made some rows at a time.
- *  Three streams: computing, copies in, copies out; events order them. Kernels and products have the same
- *  bits on every device of a kind, whatever the timing, so losses of all stages are as equal as on CPUs.
+ *  Memory is placed as in ZeRO-Offload (arXiv 2101.06840). Weights, gradients and message buffers are in host
+ *  memory. The device holds activations, two slots for blocks' weights and gradients, and one slot for the
+ *  root's. So the ZeRO stages need not know of the device. Optionally the optimizer (optimizer.h), replicas
+ *  (replicas.h) and the caller's weights are on the device, too.
+ *    weights    A call copies the unit's weights to a slot while the device still computes the unit before.
+ *               It returns after the copy, so that the caller may then overwrite them by the next gather.
+ *    gradients  are summed in fp32 on the device, from zeros. When a unit's backward pass ends they are
+ *    copied
+ *               to pinned host memory, rounded to bf16 if the caller asked for that. tw_model_finish adds or
+ *               writes them to the caller's. The root's stay on the device from head to embed_backward.
+ *  Activations, weights and products' factors are bf16, or fp32 with fp32_weights in the config. Sums and
+ *  statistics are fp32. Logits are computed for some rows at a time.
+ *  Three streams (compute, copies in, copies out) are ordered by events. On one kind of device kernels and
+ *  products give the same bits whatever the timing, so all stages have equal losses, as on CPUs.
  *
  *  table.h: the device's operations; gpu.h: a rank's GPU; optimizer.h: AdamW on the device; replicas.h:
- *  replicas there, from which units are gathered. Private: state.h. */
+ *  replicas on the device, from which units are gathered. Private: state.h. */
 #pragma once
 
 #include "trainer/device/table.h"
@@ -26,13 +26,13 @@
 TW_C_BEGIN
 
 /** Make a model on a device, which is borrowed for the model's life. Models may share a device if one thread
- *  makes all calls, and tw_model_finish of one comes before a call of another: products use scratch memory of
- *  the device. Errors as of tw_model_create, TW_ERR_INVALID for heads of more than TW_CUDA_HEAD_WIDTH_MAX
- *  channels as well, and TW_ERR_CUDA. The config's `products` is ignored. */
+ *  makes all calls, and calls tw_model_finish of one model before it calls another, as products use scratch
+ *  memory of the device. config->products is ignored. Errors are those of tw_model_create, TW_ERR_INVALID
+ *  also for heads of more than TW_CUDA_HEAD_WIDTH_MAX channels, and TW_ERR_CUDA. */
 tw_status_t tw_device_model_create(const tw_model_config_t *config, tw_device_t *device, tw_model_t **out);
 
-/** Make a model on a GPU that need not exist, for the planner: only its tables and sizes can be asked. Errors
- *  as above, without TW_ERR_CUDA. */
+/** Make a model on an imaginary GPU, for the planner: it can only be asked for its tables and sizes. Errors
+ *  are those of tw_device_model_create without TW_ERR_CUDA. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out);
 
 TW_C_END

@@ -1,8 +1,8 @@
-/* A block of GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). A product adds the residual itself,
- * which costs nothing. */
+/* A block of GPT-2: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). The last product of each
+ * part also adds the residual, which costs nothing. */
 #include "trainer/device/state.h"
 
-/** A weight (in,out), and the bias that follows it. */
+/** Return a linear layer. Tensor `tensor` is its weight (in,out), and the tensor after that its bias. */
 static tw_device_layer_t layer_of(const tw_device_model_t *m, size_t unit, int tensor, size_t in, size_t out)
 {
     return (tw_device_layer_t){.weight = tw_device_weight(m, unit, tensor),
@@ -65,7 +65,7 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
     return tw_device_layer_forward(m, &block.mlp_projection, m->scratch.hidden, saved->middle, y);
 }
 
-/** Turn d from the gradient by y into that by middle. */
+/** Replace d, the gradient by y, by the gradient by middle. */
 static tw_status_t device_gpt2_mlp_backward(tw_device_model_t *m, const block_t *block,
                                             const tw_device_saved_t *saved, tw_values_t *d)
 {

@@ -1,4 +1,5 @@
-/* Fills the tables for a real GPU: the CUDA runtime, the kernels' launches, cuBLASLt. */
+/* Fills the tables of table.h for a real GPU, with the CUDA runtime, the kernels of trainer/cuda and
+ * cuBLASLt. */
 #include "trainer/device/gpu.h"
 
 #ifdef TW_HAVE_CUDA
@@ -11,7 +12,7 @@
 #include "trainer/device/choose.h"
 
 typedef struct gpu {
-    tw_device_t table; /* it is first, so that a tw_device_t * is one of these */
+    tw_device_t table; /* first, so that a tw_device_t * can be cast to gpu_t * */
     int index, has_failed;
 } gpu_t;
 
@@ -85,7 +86,7 @@ static tw_status_t stream_wait(tw_device_t *device, tw_stream_t stream, tw_devic
                      "cudaStreamWaitEvent");
 }
 
-/** Make an event. A host that waits for it leaves its core to others, such as the communicator's threads. */
+/** Make an event. A thread that waits for it sleeps, and leaves its core to the communicator's threads. */
 static tw_status_t event_create(tw_device_t *device, tw_device_event_t *out)
 {
     return gpu_check(

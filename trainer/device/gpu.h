@@ -5,9 +5,9 @@
 
 TW_C_BEGIN
 
-/** Open a rank's GPU: of those that it sees (CUDA_VISIBLE_DEVICES), the one with its number on the machine,
- *  or the only one. (*out)->destroy closes it. TW_ERR_UNSUPPORTED (logged): built without CUDA, no GPU, or
- *  none for this rank, or one that there are no kernels for, no cuBLASLt; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
+/** Open a rank's GPU: number local_rank of those in CUDA_VISIBLE_DEVICES, or the only one. (*out)->destroy
+ *  closes it. TW_ERR_UNSUPPORTED (logged): built without CUDA, no GPU, none for this rank, a GPU that the
+ *  kernels were not compiled for, or no cuBLASLt; TW_ERR_NO_MEMORY, TW_ERR_CUDA. */
 tw_status_t tw_device_gpu_open(int rank, int local_rank, tw_device_t **out);
 /** Count the GPUs that this process sees. TW_ERR_UNSUPPORTED (logged): none, or built without CUDA. */
 tw_status_t tw_device_gpu_count(int rank, int *n);

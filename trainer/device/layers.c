@@ -1,4 +1,4 @@
-/* Layers that the families share; they enqueue on the compute stream. */
+/* Layers that all families use. All functions here enqueue on the compute stream. */
 #include "trainer/device/state.h"
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -8,7 +8,7 @@ tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *
     return m->device->products->run(m->device->products, product, m->compute);
 }
 
-/** Return the weight as a factor (in,out), or, if `transposed`, (out,in), however it is stored. */
+/** Return the weight as a factor (in,out), or (out,in) if `transposed`. It may be stored either way. */
 static tw_device_factor_t layer_weight_of(const tw_device_layer_t *layer, int transposed)
 {
     return (tw_device_factor_t){.at = layer->weight,

@@ -1,11 +1,12 @@
-/* A block of the Llama family: x + attention(norm(x)), then that + mlp(norm(that)). A weight is (out,in). */
+/* A block of the Llama family: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). A weight is
+ * (out,in). */
 #include "trainer/device/state.h"
 
-/* What the functions of a call share. */
+/* Arguments that the functions below share. */
 typedef struct block {
     tw_device_model_t *m;
     size_t unit, window;
-    const int *places; /* places of tensors in the unit; -1: none */
+    const int *places; /* places of tensors in the unit; -1: the family has no such tensor */
     tw_device_sizes_t sizes;
     tw_device_saved_t saved;
     const tw_device_scratch_t *scratch;
@@ -23,7 +24,7 @@ static block_t device_llama_block_of(tw_device_model_t *m, size_t unit, const tw
                      .scratch = &m->scratch};
 }
 
-/** Return a weight; NULL if the family has none. */
+/** Return a weight, or NULL if the family has no such tensor. */
 static const tw_values_t *llama_weight_of(const block_t *b, int tensor)
 {
     return b->places[tensor] >= 0 ? tw_device_weight(b->m, b->unit, b->places[tensor]) : NULL;
@@ -53,7 +54,7 @@ static tw_device_norm_t llama_norm_of(const block_t *b, int tensor, float *rstd)
 
 /* ---- q, k and v ---------------------------------------------------------------------------------------- */
 
-/* The product of q, k or v, and where its columns begin in a row of Q. */
+/* The linear layer of q, k or v, and its first column in a row of qkv. */
 typedef struct projection {
     tw_device_layer_t layer;
     size_t at;
@@ -94,7 +95,7 @@ static tw_status_t qkv_backward(const block_t *b)
     return TW_OK;
 }
 
-/** Return the heads of q, or of k, as they were saved. */
+/** Return the arguments for the saved heads of q, or of k (is_k). */
 static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
 {
     tw_cuda_heads_t heads = tw_device_heads_args(&b->sizes, &b->m->model.config, is_k);
@@ -105,7 +106,8 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     return heads;
 }
 
-/** Fill qkv in scratch with the saved q and k, normed and rotated. v stays where it is. */
+/** Write the saved q and k, normed and rotated, to scratch->qkv. v is not copied: attention reads the saved
+ *  v. */
 static tw_status_t device_llama_turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {
@@ -179,7 +181,7 @@ static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
     return tw_device_layer_forward(b->m, &down, b->scratch->hidden, b->saved.middle, y);
 }
 
-/** Turn d from the gradient by y into that by middle. */
+/** Replace d, the gradient by y, by the gradient by middle. */
 static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -197,7 +199,7 @@ static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
     return tw_device_norm_backward(b->m, &norm, b->saved.middle, s->d_norm, 1, d);
 }
 
-/** Turn d from the gradient by middle into that by x. */
+/** Replace d, the gradient by middle, by the gradient by x. */
 static tw_status_t device_llama_attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;

@@ -1,11 +1,12 @@
-/* Lays out scratch and saved memory: a buffer each, whose parts begin at multiples of 256 bytes. */
+/* Divides scratch and saved memory, one buffer each, into parts that begin at multiples of 256 bytes. */
 #include <stdlib.h>
 
 #include "trainer/device/state.h"
 #include "trainer/model/rope.h"
 
 #define STEP_BYTES ((size_t)256)
-/* Rows of logits begin at multiples of 128 bytes, for faster products: 50257 words are an odd number. */
+/* Rows of logits begin at multiples of LOGITS_STEP elements (128 bytes in bf16), which makes products faster.
+ * A vocabulary such as GPT-2's 50257 is odd. */
 enum { ROWS_STEP = 16, LOGITS_STEP = 64 };
 
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len)
@@ -31,7 +32,7 @@ tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t bat
 
 /* ---- carving ------------------------------------------------------------------------------------------- */
 
-/* Hands out parts of a buffer; without one it counts bytes only. */
+/* Hands out parts of a buffer. If base is NULL, it only counts bytes. */
 typedef struct carver {
     char *base;
     size_t used, value_bytes; /* bytes of a weight or an activation */
@@ -109,7 +110,8 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-/** Return the bytes of the calls' common workspace. Of a norm's or heads' weights, only presence counts. */
+/** Return the bytes of the workspace that all kernels share. The sizes depend on whether beta and gamma are
+ *  NULL, not on their values, hence "". */
 static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
@@ -128,7 +130,7 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
-/** Return the rows of a chunk of logits: chunks have about the same size, in steps that suit products. */
+/** Return the rows of a chunk of logits. Chunks have about the same size, a multiple of ROWS_STEP. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
     size_t most = TW_LARGER(logits_elems / stride, ROWS_STEP);

@@ -1,6 +1,6 @@
-/* AdamW on a device. Gradients come on the stream of copies in, kernels run on the model's stream, and new
- * weights leave on the stream of copies out, from two buffers in turn: one leaves while the next is
- * computed. */
+/* AdamW on a device. Gradients are copied in on the model's stream `in`, kernels run on `compute`, and new
+ * weights are copied out on `out`. New weights have two buffers in turn: one is copied out while the next
+ * unit's are computed into the other. */
 #include "trainer/device/optimizer.h"
 
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 
 enum { PLACES = 2, N_BINS = 2 * TW_CUDA_NORM_BINS };
 
-/* A unit's shard, and where it begins. */
+/* A unit's shard, and its offsets in the arrays of all units. */
 typedef struct shard {
     size_t n_elems, n_moments;
-    size_t first, first_moment; /* place among all units' elements, and moments */
+    size_t first, first_moment; /* offset among all units' elements; among all units' moments */
 } shard_t;
 
 typedef struct place {
@@ -30,7 +30,7 @@ struct tw_device_optimizer {
     uint64_t *bins;
     void *grads;
     place_t places[PLACES];
-    /* came: gradients have come; free: nobody reads the previous ones any more */
+    /* came: gradients have been copied in; free: kernels have read the previous gradients */
     tw_device_event_t came, free;
     uint64_t host_bins[N_BINS];
     float host_scale;
@@ -69,7 +69,7 @@ static size_t state_bytes(const totals_t *totals)
     return tw_size_mul(elems, sizeof(float));
 }
 
-/** Allocate memory, of the device and pinned. Bins and scale are a few KB. */
+/** Allocate all device memory. Bins and scale are a few KB. */
 static tw_status_t optimizer_take_memory(tw_device_optimizer_t *o, const tw_device_optimizer_params_t *params,
                                          const totals_t *totals)
 {
@@ -149,7 +149,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *o)
 
 /* ---- the state, whole ---------------------------------------------------------------------------------- */
 
-/** Note a failure in the model, and return the first error of both. */
+/** Record a status in the model, and return the first error of the model and the optimizer. */
 static tw_status_t noted(tw_device_optimizer_t *o, tw_status_t status)
 {
     tw_device_note(o->m, status);
@@ -274,7 +274,7 @@ static tw_status_t step_piece(tw_device_optimizer_t *o, size_t unit, const tw_de
     return o->m->device->kernels->adamw(&adamw, &tensor, o->m->compute);
 }
 
-/** Return the end of the run of adjacent pieces that begins with `first`; they are copied together. */
+/** Return the end of the adjacent pieces from `first` on. They are copied out together. */
 static size_t run_end(const tw_device_piece_t *pieces, size_t n_pieces, size_t first)
 {
     size_t end = first + 1;
@@ -313,8 +313,8 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
     return device->event_record(device, place->out, o->m->out);
 }
 
-/** Update a unit, and begin to copy the results out. Masters are copied from where they are: they change
- *  again in the next step, which the host begins when it has them all. */
+/** Update a unit, and begin to copy the results out. Masters need no second buffer: they do not change before
+ *  the next step, and the host begins that after it has received all of them. */
 static tw_status_t optimizer_step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
                                   size_t n_pieces, const tw_device_news_t *news)
 {

@@ -1,14 +1,14 @@
 /* Makes matrices orthogonal on the device, as trainer/model/orthogonal.c does on this processor.
- * A matrix of r x c, r the shorter, is copied in and out at 2 bytes an element, and a step takes 2 r (2 r c +
- * r r) operations: at r = c = 4096 five of them 2.1e12, some 4 ms of a GPU that multiplies 5e14 a second, and
- * seconds of a processor; 67 MB on a bus of 25 GB/s are 3 ms. */
+ * A matrix with sides r <= c is copied in and out at 2 bytes an element, and a step takes 2 r (2 r c + r r)
+ * operations. At r = c = 4096 the five steps are 2.1e12 operations: some 4 ms on a GPU with 5e14 a second,
+ * but seconds on a processor. Copying 67 MB over a bus of 25 GB/s takes 3 ms. */
 #include "trainer/model/orthogonal.h"
 #include "quant/quant.h"
 #include "trainer/device/state.h"
 
-/* All arrays are bf16, with rows without gaps. */
+/* A matrix and its scratch. All arrays are bf16 and row-major without gaps. */
 typedef struct matrix {
-    size_t rows, cols, side;   /* the shorter of both */
+    size_t rows, cols, side;   /* side: the smaller of rows and cols */
     uint16_t *x, *next;        /* (rows,cols) */
     uint16_t *square, *factor; /* (side,side) */
 } matrix_t;
@@ -33,7 +33,7 @@ static tw_status_t device_orthogonal_multiply(tw_device_model_t *m, tw_device_pr
     return m->device->products->run(m->device->products, &product, m->compute);
 }
 
-/** Compute square = x x' or x' x, whichever is smaller. */
+/** Compute square = x x', or x' x if that is smaller. */
 static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
 {
     int is_tall = of->rows > of->cols;
@@ -47,7 +47,7 @@ static tw_status_t square(tw_device_model_t *m, const matrix_t *of)
                                  .inner = is_tall ? of->rows : of->cols});
 }
 
-/** Compute next = x (a + b square + c square^2), or that factor times x; then exchange x and next. */
+/** Compute next = x * factor (or factor * x), factor = a + b square + c square^2; then swap x and next. */
 static tw_status_t device_orthogonal_step(tw_device_model_t *m, matrix_t *of)
 {
     const tw_device_factor_t of_square = {.at = of->square, .stride = of->side},

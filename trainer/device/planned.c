@@ -1,4 +1,4 @@
-/* A model on a GPU that need not exist: it can only be asked what it would take. */
+/* A model on an imaginary GPU. It can only be asked for the memory that it would need. */
 #include "trainer/device/device.h"
 
 static tw_status_t use(tw_device_t *device)
@@ -37,7 +37,8 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return TW_OK;
 }
 
-/** Make only what a model asks for when it is made. Without streams and events its end waits for none. */
+/** The device has only the operations that creating a model calls. There are no streams and events, so
+ *  destroying the model does not wait for any. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};

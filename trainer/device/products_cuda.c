@@ -1,10 +1,10 @@
-/* Products by cuBLASLt, which is loaded when a model first needs it, so that one binary runs with and without
- * it. cuBLASLt is asked once for each form of product which algorithm to use; the answer is kept, with its
- * descriptors.
+/* Products by cuBLASLt. The library is loaded when a model first needs it, so that one binary runs with and
+ * without it. For each form of product cuBLASLt is asked once for an algorithm; the answer (a "way") is kept
+ * with its descriptors.
  *
- * cuBLASLt's matrices are column-major, so a row-major matrix in memory is its own transpose there: d' = b'
- * a'. A bias of our columns is a bias of its rows, which its epilogue adds; c has d's layout. Tensors of
- * weights and activations are aligned to 256 bytes, so that all its kernels may be chosen. */
+ * cuBLASLt's matrices are column-major. It sees a row-major matrix as its transpose, so we ask for d' = b'
+ * a'. A bias per column of d is a bias per row of d', which cuBLASLt's epilogue can add. c has d's layout.
+ * Tensors are aligned to 256 bytes, so that cuBLASLt may choose any of its kernels. */
 #include "trainer/device/products.h"
 
 #if defined(TW_HAVE_CUDA) && __has_include(<cublasLt.h>)
@@ -45,7 +45,7 @@ typedef struct api {
 #undef MEMBER
 } api_t;
 
-/* All that decides which algorithm a product uses. */
+/* The properties of a product that the choice of an algorithm depends on. */
 typedef struct form {
     size_t rows, cols, inner, a_stride, b_stride, stride;
     uint32_t a_transposed, b_transposed, has_c, has_bias, alignment;
@@ -60,7 +60,7 @@ typedef struct way {
 } way_t;
 
 typedef struct products {
-    tw_device_products_t table; /* it is first, so that a tw_device_products_t * is one of these */
+    tw_device_products_t table; /* first, so that a tw_device_products_t * can be cast to products_t * */
     api_t api;
     cublasLtHandle_t handle;
     void *workspace;
@@ -70,7 +70,7 @@ typedef struct products {
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-/** Find a function. ISO C cannot convert an object pointer to a function pointer; POSIX can. */
+/** Find a function. memcpy is used as ISO C has no cast from an object pointer to a function pointer. */
 static tw_status_t cublas_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -122,7 +122,7 @@ static uint32_t alignment_of(const tw_device_product_t *p)
     return all % MOST_ALIGNMENT == 0 ? MOST_ALIGNMENT : lowest;
 }
 
-/** Make the form of a product. Forms are compared as memory, so padding must be zeroed, too. */
+/** Fill in the form of a product. Forms are compared by memcmp, so padding must be zeroed, too. */
 static void cublas_form_of(const tw_device_product_t *p, form_t *form)
 {
     memset(form, 0, sizeof(*form));
@@ -146,8 +146,7 @@ static cudaDataType_t type_of(tw_type_t type)
     return type == TW_TYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-/** Make the layout of a row-major factor (rows, cols), which may be stored as its transpose, as a
- *  column-major matrix. */
+/** Make the column-major layout of a row-major factor (rows, cols), which may be stored transposed. */
 static tw_status_t factor_layout(const products_t *products, tw_type_t type, size_t rows, size_t cols,
                                  uint32_t transposed, size_t stride, cublasLtMatrixLayout_t *out)
 {
@@ -165,14 +164,14 @@ static tw_status_t set(const products_t *products, way_t *way, cublasLtMatmulDes
                         "cublasLtMatmulDescSetAttribute");
 }
 
-/** Set the bias; NULL: there is none. */
+/** Set the address of the bias. Do nothing if it is NULL. */
 static tw_status_t set_bias(const products_t *products, way_t *way, const void *bias)
 {
     return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
 }
 
-/** Make the descriptor. With CUBLAS_COMPUTE_32F, factors of fp32 keep all their bits;
- *  CUBLAS_COMPUTE_32F_FAST_TF32 would drop some. */
+/** Make the descriptor. CUBLAS_COMPUTE_32F keeps all bits of fp32 factors; CUBLAS_COMPUTE_32F_FAST_TF32 would
+ *  round them. */
 static tw_status_t cublas_describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;
@@ -208,7 +207,7 @@ static tw_status_t cublas_ask(const products_t *products, way_t *way, cublasLtMa
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    /* if a product is split, its parts are added in fp32, so d is rounded once */
+    /* if an algorithm splits the inner dimension, its parts are added in fp32, so that d is rounded once */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint64_t room = WORKSPACE_BYTES;
     cublasLtMatmulHeuristicResult_t result;
@@ -271,7 +270,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
         TW_TRY(cublas_grow(products));
     }
     tw_status_t status = cublas_describe(products, &way);
-    /* before the algorithm is chosen, as its alignment counts */
+    /* set the bias before the algorithm is chosen, as the choice depends on its alignment */
     status = status == TW_OK ? set_bias(products, &way, bias) : status;
     status = status == TW_OK ? cublas_choose(products, &way) : status;
     if (status != TW_OK) {
@@ -283,7 +282,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
     return TW_OK;
 }
 
-/** Find how to do a product, or ask cuBLASLt. A model has some tens of forms. */
+/** Return the way of a product, asking cuBLASLt at first use of its form. A model has some tens of forms. */
 static tw_status_t way_of(products_t *products, const tw_device_product_t *product, way_t **out)
 {
     form_t form;

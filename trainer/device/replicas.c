@@ -1,11 +1,11 @@
-/* Replicas in the device's memory: encodes, decodes and copies them there. */
+/* Replicas in the device's memory: encodes their changes, decodes other nodes' changes, and copies. */
 #include "trainer/device/replicas.h"
 
 #include <stdlib.h>
 
 #include "trainer/device/state.h"
 
-/* Masters that are converted to bf16 at a time. */
+/* Most masters that are converted to bf16 at a time. */
 #define WIDE_ELEMS ((size_t)1 << 20)
 
 struct tw_device_replicas {
@@ -16,7 +16,7 @@ struct tw_device_replicas {
     tw_device_event_t passed;
     tw_quant_delta_stream_t *codec;
     tw_quant_outcome_t *outcome; /* pinned host memory */
-    float *wide;                 /* device memory, like the pointers that follow */
+    float *wide;                 /* [wide_elems] masters; device memory, like the pointers below */
     size_t wide_elems;
     uint16_t *fresh;
     uint8_t *message;
@@ -24,7 +24,7 @@ struct tw_device_replicas {
     size_t message_bytes, workspace_bytes;
 };
 
-/** Note a failure in the model, and return the model's first error: replicas have none of their own. */
+/** Record a status in the model, and return the model's first error. Replicas keep no status themselves. */
 static tw_status_t noted(tw_device_replicas_t *r, tw_status_t status)
 {
     tw_device_note(r->m, status);
@@ -41,7 +41,7 @@ static tw_status_t wait_here(tw_device_replicas_t *r)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/** Allocate the memory that coding works in. */
+/** Allocate the device memory that encoding and decoding need. */
 static tw_status_t replicas_reserve(void *ctx, size_t n_elems, size_t n_segments, int deltas)
 {
     tw_device_replicas_t *r = ctx;
@@ -110,7 +110,7 @@ static tw_status_t replicas_zero(void *ctx, void *at, size_t n_bytes)
     return tw_device_is_well(r->m) ? noted(r, enqueue_zeros(r, at, n_bytes)) : r->m->status;
 }
 
-/** Convert masters to bf16. From the host or the device, they are copied to one buffer first. */
+/** Convert masters to bf16. They may be on the host or the device, so they are copied to r->wide first. */
 static tw_status_t enqueue_narrow(tw_device_replicas_t *r, const float *from, uint16_t *to, size_t n)
 {
     const tw_device_kernels_t *kernels = r->m->device->kernels;
@@ -131,7 +131,7 @@ static tw_status_t replicas_narrow(void *ctx, const float *from, uint16_t *to, s
 static tw_status_t wait(void *ctx)
 {
     tw_device_replicas_t *r = ctx;
-    tw_status_t status = wait_here(r); /* wait after an error, too: the caller frees the copies' memory */
+    tw_status_t status = wait_here(r); /* even after an error: the caller may free memory of these copies */
     return tw_device_is_well(r->m) ? noted(r, status) : r->m->status;
 }
 
@@ -145,7 +145,7 @@ static tw_quant_stream_args_t args_of(const tw_device_replicas_t *r)
                                     .host = r->outcome};
 }
 
-/** Encode, and wait: the message's length is known only at the end. */
+/** Encode, and wait, as the message's length is known only at the end. */
 static tw_status_t encode_now(tw_device_replicas_t *r, const tw_quant_delta_segment_t *segments,
                               size_t n_segments, void *dst, size_t *bytes)
 {
@@ -162,7 +162,7 @@ static tw_status_t replicas_encode(void *ctx, const tw_quant_delta_segment_t *se
                                    void *dst, size_t dst_bytes, size_t *bytes)
 {
     tw_device_replicas_t *r = ctx;
-    (void)dst_bytes; /* dst_bytes is the bound, which no message exceeds */
+    (void)dst_bytes; /* the caller has allocated the upper bound, which no message exceeds */
     return tw_device_is_well(r->m) ? noted(r, encode_now(r, segments, n_segments, dst, bytes)) : r->m->status;
 }
 
@@ -177,7 +177,7 @@ static tw_status_t decode_now(tw_device_replicas_t *r, const tw_quant_delta_segm
     return wait_here(r);
 }
 
-/** Decode a message. One that does not fit the replicas is no error of the device. */
+/** Decode a message. A message that does not match the replicas is an error, but not one of the device. */
 static tw_status_t replicas_decode(void *ctx, const tw_quant_delta_segment_t *segments, size_t n_segments,
                                    const void *src, size_t src_bytes)
 {

@@ -4,7 +4,7 @@
 
 /* ---- places of tensors --------------------------------------------------------------------------------- */
 
-/** Return a weight of the root; NULL if the model has no such tensor. */
+/** Return a weight of the root, or NULL if the model has no such tensor. */
 static const tw_values_t *root_weight(const tw_device_model_t *m, int tensor)
 {
     int place = m->host->root[tensor];
@@ -22,8 +22,8 @@ static size_t count_rows(const tw_device_model_t *m)
     return m->model.batch * m->model.seq_len;
 }
 
-/** Copy tokens to the device, after what reads the previous ones. They are borrowed until the next wait, with
- *  which all calls here end. */
+/** Copy tokens to the device, behind kernels that still read the previous tokens. `tokens` must not change
+ *  until the next wait; all calls in this file end with one. */
 static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
 {
     tw_device_t *device = m->device;
@@ -31,7 +31,7 @@ static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
     return device->copy(device, m->scratch.tokens, tokens, count_rows(m) * sizeof(*tokens), m->compute);
 }
 
-/** Copy the documents' starts of the micro-batch that begins. */
+/** Copy model.starts, the starts of documents, of the new micro-batch to the device. */
 static tw_status_t put_documents(tw_device_model_t *m)
 {
     size_t bytes = count_rows(m) * sizeof(*m->model.starts);
@@ -96,7 +96,7 @@ void tw_device_embed_backward(tw_model_t *model, const int32_t *tokens, const fl
 
 /* ---- the loss ------------------------------------------------------------------------------------------ */
 
-/* Some rows, whose logits of all words are computed together. */
+/* A chunk: rows (tokens) whose logits are computed together. */
 typedef struct chunk {
     const tw_values_t *norm; /* (rows,C) */
     tw_values_t *d_norm;     /* (rows,C) */
@@ -137,7 +137,8 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
     return m->device->kernels->loss_add(&chunk->loss, &chunk->logits, m->compute);
 }
 
-/** Compute d_norm (rows,C) = d_logits w, and d_weight (V,C) += d_logits' norm. */
+/** Replace the chunk's logits by their gradient, compute d_norm (rows,C) = d_logits w, and add d_logits' norm
+ *  to d_weight (V,C), unless that is NULL. */
 static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, int head, float scale)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;
@@ -180,7 +181,7 @@ static tw_device_norm_t last_norm(const tw_device_model_t *m)
                               .rstd = m->scratch.rstd};
 }
 
-/** Compute the sum of each sequence's losses; they are in host memory once the stream has got there. */
+/** Compute the sum of each sequence's losses, and enqueue their copy to m->losses in host memory. */
 static tw_status_t take_losses(tw_device_model_t *m)
 {
     const tw_device_scratch_t *s = &m->scratch;
@@ -190,7 +191,7 @@ static tw_status_t take_losses(tw_device_model_t *m)
     return m->device->copy(m->device, m->losses, s->losses, m->model.batch * sizeof(*m->losses), m->compute);
 }
 
-/** Compute the losses and, unless grads is NULL, gradients of scale times the mean loss. */
+/** Compute the losses and, unless grads is NULL, the gradients of scale * mean loss. */
 static tw_status_t head(tw_device_model_t *m, const void *const *weights, const tw_values_t *x,
                         const int32_t *targets, float scale, tw_values_t *dx, float *const *grads)
 {
@@ -247,7 +248,8 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     return m->status;
 }
 
-/** Compute the logits of one row. They leave through the buffer of the root's gradients, which is free. */
+/** Compute the logits of one row. They are copied through the pinned buffer of the root's gradients, which is
+ *  unused at that time. */
 static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logits)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;

@@ -1,11 +1,11 @@
-/** Private to trainer/device: what a model on a device is made of.
+/** Private to trainer/device: the structs of a model on a device, and functions that its files share.
  *
- *  create.c   from a config to a model; its memory      memory.c     where scratch and saved memory lie
- *  planned.c  a GPU that need not be there              layers.c     layers that the families share
- *  units.c    weights in, gradients out                 gpt2.c, llama.c  blocks
+ *  create.c   makes a model; allocates its memory       memory.c     divides scratch and saved memory
+ *  planned.c  a model on an imaginary GPU               layers.c     layers that all families use
+ *  units.c    copies weights in, gradients out          gpt2.c, llama.c  blocks
  *  root.c     embeddings, the last norm, the loss       optimizer.c  AdamW, for the engine
- *  wait.c     waiting; what a call came to              orthogonal.c  matrices made orthogonal
- *  replicas.c memory for hpz's replicas
+ *  wait.c     waits; records the first error            orthogonal.c  makes matrices orthogonal
+ *  replicas.c hpz's replicas in device memory
  *
  *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
  *  of the hidden layer; V words. */
@@ -20,53 +20,54 @@ TW_C_BEGIN
 /** Tensors of a unit begin at multiples of this many elements. */
 #define TW_DEVICE_ALIGN_ELEMS ((size_t)128)
 
-/** Bytes of logits that are made at a time. Every chunk of rows reads and writes the gradient of the output
- *  layer's weight, so few chunks are best. */
+/** Most bytes of a chunk of logits. Every chunk reads and writes the whole gradient of the output layer's
+ *  weight, so few chunks are best. */
 #define TW_DEVICE_LOGITS_BYTES ((size_t)256 << 20)
 
-/** Weights or activations on the device, of the model's type: bf16 or fp32. tw_device_at counts in them. */
+/** Weights or activations on the device: an incomplete type, as they are bf16 or fp32 depending on the model.
+ *  tw_device_at indexes them. */
 typedef struct tw_values tw_values_t;
 
-/** Where a unit's tensors lie in its slot. */
+/** Offsets of a unit's tensors in its slot. */
 typedef struct tw_device_layout {
     size_t *offsets; /* [n_tensors] elements */
-    size_t n_elems;  /* elements of all, gaps between tensors included */
+    size_t n_elems;  /* elements of all tensors, including gaps between them */
 } tw_device_layout_t;
 
 /** A slot for a unit: the root's, or one of two that blocks use in turn. */
 typedef struct tw_device_slot {
     tw_values_t *weights;
     float *grads;
-    uint16_t *rounded;             /* grads as bf16, if the caller wants them so; else NULL */
-    void *staged;                  /* pinned host memory, where gradients arrive */
-    tw_device_event_t ready, used; /* ready: weights have come; used: nobody reads them any more */
-    tw_device_event_t computed, out;
-    size_t unit; /* unit whose gradients are computed here, or on their way out */
-    /* [most tensors of a unit] where gradients are added to, or, rounded, written to; NULL: not wanted */
+    uint16_t *rounded;             /* grads as bf16, or NULL if the caller gets fp32 gradients */
+    void *staged;                  /* pinned host memory to which gradients are copied */
+    tw_device_event_t ready, used; /* weights have been copied in; kernels have finished reading them */
+    tw_device_event_t computed, out; /* gradients have been computed; have been copied out */
+    size_t unit; /* unit whose gradients are computed here, or being copied out */
+    /* [most tensors of a unit] the caller's gradients, to be added to (bf16: overwritten); NULL: skip */
     float **wanted;
-    int is_on_way;
+    int is_on_way; /* 1: gradients are being copied out, and not yet added to the caller's */
 } tw_device_slot_t;
 enum { TW_DEVICE_SLOTS = 3 };
 
-/** What a block's backward pass needs of its forward pass besides x; norms, rotations and what comes between
- *  products are computed again. */
+/** Activations that a block's forward pass saves for backward, besides x. Backward recomputes norms,
+ *  rotations, GELU and SwiGLU. */
 typedef struct tw_device_saved {
     tw_values_t *qkv;                         /* (N,Q): with biases, before norms and rotation */
     tw_values_t *attended;                    /* (N,HD) */
     tw_values_t *middle;                      /* (N,C): x after attention */
     tw_values_t *hidden;                      /* (N,F): before GELU; in Llama, the gate */
     tw_values_t *up;                          /* (N,F): Llama */
-    float *lse;                               /* (B,H,T): logarithms of the softmax's sums */
-    float *mean_1, *rstd_1, *mean_2, *rstd_2; /* (N); means: GPT-2 */
+    float *lse;                               /* (B,H,T): log of each softmax row's sum of exponentials */
+    float *mean_1, *rstd_1, *mean_2, *rstd_2; /* (N); means only in GPT-2 */
 } tw_device_saved_t;
 
 typedef struct tw_device_scratch {
-    void *memory;                   /* one buffer; the others point into it */
-    void *saved;                    /* what a block saves, if the caller does not want it */
+    void *memory;                   /* one buffer; all other pointers point into it */
+    void *saved;                    /* used as block_forward's `saved` if that is NULL */
     tw_values_t *norm, *d_norm;     /* (N,C) */
     tw_values_t *d_attended;        /* (N,HD) */
     tw_values_t *qkv, *d_qkv;       /* (N,Q): q and k normed and rotated (Llama); gradients */
-    tw_values_t *hidden, *d_hidden; /* (N,F): input of the last product; the gradient by it, then by up */
+    tw_values_t *hidden, *d_hidden; /* (N,F): input of the MLP's last layer; gradient by it, then by up */
     tw_values_t *d_gate;            /* (N,F): Llama */
     float *mean, *rstd;             /* (N): of the last norm */
     tw_values_t *logits;            /* (logit_rows,V), rows logit_stride apart */
@@ -76,10 +77,10 @@ typedef struct tw_device_scratch {
     int32_t *tokens;           /* (N): tokens or targets */
     int32_t *starts;           /* (N): where tokens' documents begin */
     float *cosines, *sines;    /* (T,D/2): Llama */
-    float *workspace;          /* memory that kernels work in */
+    float *workspace;          /* scratch that all kernels share */
 } tw_device_scratch_t;
 
-/** The sizes of a block, of either family. */
+/** The sizes of a block, of any kind of model. */
 typedef struct tw_device_sizes {
     tw_type_t type; /* of weights and activations */
     size_t batch, seq_len, n, c, v;
@@ -89,17 +90,17 @@ typedef struct tw_device_sizes {
 } tw_device_sizes_t;
 
 typedef struct tw_device_model {
-    tw_model_t model; /* it is first, so that a tw_model_t * is one of these; its tables are the host's */
+    tw_model_t model; /* first, so that a tw_model_t * can be cast; it shares the tables of `host` */
     tw_model_t *host; /* the model of the same config on this processor */
     tw_device_t *device;
     tw_type_t type; /* of weights and activations: bf16 or fp32 */
     tw_stream_t compute, in, out;
-    tw_device_event_t copied; /* event of tw_model_copy, tokens and losses */
+    tw_device_event_t copied; /* event by which the host waits for a stream (wait.c) */
     tw_device_layout_t root, block;
     tw_device_slot_t slots[TW_DEVICE_SLOTS];
     tw_device_scratch_t scratch;
     double *losses;      /* pinned (B) */
-    size_t logits_elems; /* logits that are made at a time */
+    size_t logits_elems; /* most elements of a chunk of logits */
     int rounds_gradients;
     tw_status_t status; /* error of the first call that failed */
 } tw_device_model_t;
@@ -108,7 +109,7 @@ typedef struct tw_device_model {
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
 tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved);
-/** Return the bytes of the scratch buffer alone. */
+/** Return the bytes of the scratch buffer, without slots. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
 /** Returns arguments of attention for the heads in qkv. */
@@ -125,40 +126,41 @@ size_t tw_device_slots_bytes(const tw_device_model_t *m);
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
 tw_status_t tw_device_slots_init(tw_device_model_t *m);
 void tw_device_slots_cleanup(tw_device_model_t *m);
-/** Begin to copy a unit's weights in; computing that is enqueued from now on waits for them. */
+/** Begin to copy a unit's weights to its slot. Work enqueued on `compute` after this call waits for them. */
 tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const *weights);
-/** Wait until a unit's weights have come; call it once all that reads them is enqueued. */
+/** Wait until a unit's weights have been copied. Call this after enqueuing all work that reads the slot. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
 /** Set a unit's gradients to zero; `grads` as in model.h. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
-/** Return a gradient, between begin and end; NULL if it is not wanted. */
+/** Return a gradient's address on the device, between begin and end, or NULL if it is not to be computed. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
-/** Copy a unit's gradients out, behind what is enqueued, which computes them. */
+/** Begin to copy a unit's gradients out, behind the enqueued work that computes them. */
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
-/** Add all gradients that are on their way to where they are wanted. */
+/** Wait for all gradients that are being copied out, and add (or write) them to the caller's. */
 tw_status_t tw_device_grads_collect(tw_device_model_t *m);
-/** Add the gradients of one unit to where they are wanted. */
+/** tw_device_grads_collect for the gradients of one unit. */
 tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
-/** A weight between x (N,in), rows in apart, and y (N,out), rows y_stride apart. */
+/** A linear layer: x (N,in), y (N,out). Rows of x are `in` apart, rows of y y_stride. */
 typedef struct tw_device_layer {
-    const tw_values_t *weight, *bias; /* bias NULL: none */
-    float *d_weight, *d_bias;         /* for the backward pass; d_weight NULL: not wanted */
+    const tw_values_t *weight, *bias; /* bias may be NULL */
+    float *d_weight, *d_bias;         /* for the backward pass; d_weight NULL: not computed */
     size_t n, in, out, y_stride;
     int is_out_in; /* 1: the weight is (out,in), 0: (in,out) */
 } tw_device_layer_t;
-/** Enqueues a product on the stream of computing. */
+/** Enqueues a product on m->compute. */
 tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *product);
-/** Computes y = x w + bias + c; c is like y, and may be y; NULL: none. */
+/** Computes y = x w + bias + c. c has y's shape; it may be y, or NULL. */
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y);
-/** Add to the gradients of weight and bias, and compute dx (N,in) = dy w', or +=. */
+/** Add to the gradients of weight and bias. Compute dx (N,in) = dy w', or add that to dx if accumulate is
+ *  1. */
 tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                      const tw_values_t *x, const tw_values_t *dy, int accumulate,
                                      tw_values_t *dx);
-/** gamma and beta of rows (N,C); beta NULL: root-mean-square norm. */
+/** A norm of rows (N,C). It is a root-mean-square norm if beta is NULL. */
 typedef struct tw_device_norm {
     const tw_values_t *gamma, *beta;
     float *d_gamma, *d_beta; /* for the backward pass */
@@ -166,11 +168,11 @@ typedef struct tw_device_norm {
 } tw_device_norm_t;
 tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                    tw_values_t *y);
-/** Compute d += the gradient by x, or d = it if accumulate is 0. */
+/** Add the gradient by x to d, or write it to d if accumulate is 0. */
 tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                     const tw_values_t *dy, int accumulate, tw_values_t *d);
-/** Attention forward and backward. q and k come from qk (N,Q), v from v (N,Q): in a row Q, K and V lie
- *  side by side, by heads. */
+/** Attention forward and backward. q and k are read from qk (N,Q), v from v (N,Q). Rows of both have the
+ *  heads of q, then of k, then of v. */
 tw_status_t tw_device_attention_forward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
                                         const tw_values_t *v, const tw_device_saved_t *saved);
 tw_status_t tw_device_attention_backward(tw_device_model_t *m, size_t window, const tw_values_t *qk,
@@ -209,19 +211,19 @@ tw_model_orthogonal_t tw_device_orthogonal_of(size_t rows, size_t cols);
 tw_status_t tw_device_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
                                     void *near);
 
-/** Whether no call has failed: after an error nothing more is enqueued. */
+/** Return 1 if no call has failed. After an error nothing more is enqueued. */
 static inline int tw_device_is_well(const tw_device_model_t *m)
 {
     return m->status == TW_OK;
 }
 
 /* ---- wait.c */
-/** Wait until all that was enqueued on the stream is done. */
+/** Wait until all work enqueued on the stream is done. */
 tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream);
-/** Wait for all streams: copies of a call that failed half-way may be under way on any. */
+/** Wait for all streams, as a call that failed half-way may have enqueued copies on any of them. */
 tw_status_t tw_device_wait_for_all(tw_device_model_t *m);
-/** Note a call's status. The first error ends all calls; then copies from the caller's weights are waited
- *  for, as the caller may free those after the call. */
+/** Record a call's status. After the first error later calls do nothing. At that error this call waits for
+ *  copies from the caller's memory, as the caller may free that memory next. */
 void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
 TW_C_END

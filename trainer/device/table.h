@@ -1,6 +1,6 @@
-/** Private to trainer/device: what a model needs of a GPU, as tables of operations: memory, streams and
- *  copies here, kernels (cuda.h) and products (products.h). Code that makes decisions calls only these, so
- *  tests run it without a GPU. Every operation logs its own errors. */
+/** Private to trainer/device: the operations of a GPU that a model needs, as tables of functions: memory,
+ *  streams and copies here, kernels (cuda.h), and products (products.h). The rest of trainer/device calls
+ *  only these, so that tests run it without a GPU. Every operation logs its errors. */
 #pragma once
 
 #include "collectives/collectives.h"
@@ -44,18 +44,19 @@ typedef struct tw_device_kernels {
 
 typedef void *tw_device_event_t;
 
-/** Streams and events as in CUDA: waiting refers to the last time an event was recorded; nothing is waited
- *  for if it never was. */
+/** Streams and events work as in CUDA: a wait is for the last record of the event, and returns at once if the
+ *  event was never recorded. */
 typedef struct tw_device tw_device_t;
 struct tw_device {
     const tw_device_kernels_t *kernels;
     tw_device_products_t *products;
-    /** Make this the GPU of the thread's calls from now on. */
+    /** Make this GPU the calling thread's current GPU. */
     tw_status_t (*use)(tw_device_t *device);
-    /** Allocate device memory, aligned to 256 bytes; pinned 1: host memory with fast copies. */
+    /** Allocate device memory aligned to 256 bytes, or with pinned 1 pinned host memory. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
-    /** Pin existing host memory (whole pages), until unpin. 0: it was not pinned; callers may ignore that. */
+    /** Pin existing host memory (whole pages) until unpin. Returns 0 if that failed; copies still work
+     *  then. */
     int (*pin)(tw_device_t *device, void *start, size_t bytes);
     void (*unpin)(tw_device_t *device, void *start);
     tw_status_t (*stream_create)(tw_device_t *device, tw_stream_t *out);
@@ -64,17 +65,17 @@ struct tw_device {
     tw_status_t (*event_create)(tw_device_t *device, tw_device_event_t *out);
     void (*event_destroy)(tw_device_t *device, tw_device_event_t event);
     tw_status_t (*event_record)(tw_device_t *device, tw_device_event_t event, tw_stream_t stream);
-    /** Let the host wait; errors of what was enqueued show here. */
+    /** Let the host wait for an event. Returns errors of work enqueued before it. */
     tw_status_t (*event_wait)(tw_device_t *device, tw_device_event_t event);
-    /** Copy between any two memories; host memory must not change until the stream has got there. */
+    /** Enqueue a copy between host and device memory in any direction. Host memory must not change or be
+     *  freed before the stream has done it. */
     tw_status_t (*copy)(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
-    /** Note that a kernel or a product has failed, and logged it: later failures are not logged. */
+    /** Record that a kernel or a product has failed and logged its error. Later failures are not logged. */
     void (*note_failure)(tw_device_t *device);
     /** Make the codec of lossless changes in device memory. */
     tw_status_t (*delta_create)(tw_device_t *device, tw_quant_delta_stream_t **out);
-    /** Make a communicator of some of the parent's ranks for tensors in device memory, as
-     *  tw_coll_group_create_for does. */
+    /** Make a communicator for device memory of some of the parent's ranks, by tw_coll_group_create_for. */
     tw_status_t (*group)(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
                          tw_coll_t **out);
     void (*destroy)(tw_device_t *device);

@@ -1,4 +1,4 @@
-/* Copies a unit's weights in, and its gradients out. */
+/* Copies a unit's weights to the device, and its gradients to host memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static tw_status_t layout_init(const tw_model_t *model, size_t unit, tw_device_l
     return TW_OK;
 }
 
-/** Make the layouts of the root and of a block: all blocks are alike. */
+/** Make the layouts of the root and of a block. All blocks have the same layout. */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m)
 {
     TW_TRY(layout_init(m->host, TW_MODEL_ROOT, &m->root));
@@ -57,7 +57,7 @@ size_t tw_device_slots_bytes(const tw_device_model_t *m)
     return tw_size_mul(all_elems(m), tw_type_bytes(m->type) + sizeof(float) + rounded);
 }
 
-/** Return the bytes of a gradient as it is copied out. */
+/** Return the bytes per element of gradients that are copied out. */
 static size_t grad_bytes(const tw_device_model_t *m)
 {
     return m->rounds_gradients ? sizeof(uint16_t) : sizeof(float);
@@ -129,8 +129,8 @@ void tw_device_slots_cleanup(tw_device_model_t *m)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/** Returns the bytes of the tensors from `first` on that lie one behind the other, here and on the device;
- *  *next is the one after them. */
+/** Returns the bytes of the tensors from `first` on that are adjacent both in host memory and in the slot, so
+ *  that one copy suffices. *next is the tensor after them. */
 static size_t bytes_of_run(const tw_device_model_t *m, size_t unit, const void *const *weights, size_t first,
                            size_t *next)
 {
@@ -191,13 +191,13 @@ static void want(tw_device_model_t *m, tw_device_slot_t *slot, size_t unit, floa
     }
 }
 
-/* Elements of adjacent tensors whose gradients are wanted. */
+/* Elements of adjacent tensors whose gradients are computed. */
 typedef struct run {
     size_t first, n;
-    size_t tensor; /* the tensor behind them */
+    size_t tensor; /* the tensor after the run */
 } run_t;
 
-/** Return the next run from `tensor` on; its n is 0 if there is none. */
+/** Return the next run from `tensor` on. Its n is 0 if there is none. */
 static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, size_t tensor)
 {
     const tw_device_layout_t *layout = layout_of(m, slot->unit);
@@ -213,11 +213,11 @@ static run_t next_run(const tw_device_model_t *m, const tw_device_slot_t *slot, 
     return run;
 }
 
-/* LEAST: elements that are worth a thread; STEP: elements that a thread's range is a multiple of. */
+/* LEAST: fewest elements that a thread is given. STEP: a thread's range is a multiple of it. */
 #define LEAST ((size_t)1 << 15)
 #define STEP 64
 
-/* Gradients that have arrived, and where they are added (fp32) or written (rounded). */
+/* Gradients in pinned memory, and the caller's gradients to which they are added (fp32) or written (bf16). */
 typedef struct arrival {
     float *to;
     const void *from;
@@ -274,7 +274,7 @@ tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit)
     return slot->unit == unit ? collect(m, slot) : TW_OK;
 }
 
-/** The slot may be reused: collect() has waited for the copy of its former gradients. */
+/** collect() first waits for the slot's previous gradients to be copied out; then the slot can be reused. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads)
 {
     tw_device_slot_t *slot = &m->slots[slot_index(unit)];

@@ -1,4 +1,4 @@
-/* Waits for what was enqueued, and keeps the first error. */
+/* Waits for enqueued work, and records the first error. */
 #include "trainer/device/state.h"
 
 tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream)
@@ -19,7 +19,7 @@ void tw_device_note(tw_device_model_t *m, tw_status_t status)
     if (m->status == TW_OK && status != TW_OK) {
         m->status = status;
         m->device->note_failure(m->device);
-        (void)tw_device_wait_for(m, m->in); /* the caller may free next what these two streams read */
+        (void)tw_device_wait_for(m, m->in); /* `in` and `compute` read memory that the caller may free next */
         (void)tw_device_wait_for(m, m->compute);
     }
 }

@@ -7,7 +7,7 @@
 #include "trainer/model/orthogonal.h"
 
 typedef struct matrix {
-    size_t rows, cols, side; /* the shorter of both */
+    size_t rows, cols, side; /* side: the smaller of rows and cols */
     float *x, *next;         /* (rows,cols) */
     float *square, *factor;  /* (side,side) */
 } matrix_t;
@@ -24,7 +24,7 @@ static tw_matrix_t stored(const float *at, size_t stride)
     return (tw_matrix_t){.at = at, .stride = stride, .type = TW_TYPE_FP32};
 }
 
-/** Compute square = x x' or x' x, whichever is smaller. */
+/** Compute square = x x', or x' x if that is smaller. */
 static void multiply_by_itself(const tw_compute_t *compute, const matrix_t *m)
 {
     tw_matrix_t x = stored(m->x, m->cols), turned = tw_transposed(x);
