@@ -15,7 +15,6 @@
  *
  *    attention_mma_*.cuh    bf16, heads of 128 channels or fewer: on tensor cores
  *    attention_scalar.cuh   all other cases, in fp32 arithmetic
- *
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 

@@ -103,8 +103,8 @@ struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** Loads the block's 128 rows from `first` on, and returns the warp's 16. All threads call it. It uses
- *  `shared` as scratch. */
+/** Loads the block's 128 rows from `first` on through `shared`. Returns the warp's 16. All threads call
+ *  it. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)
 {

@@ -8,8 +8,7 @@ namespace tw_trainer_kernels
 
 constexpr uint32_t backward_tile = 32;
 
-/** Kernel: q, k, v, dy, lse, workspace -> dq. A block takes 128 queries and loops over the keys they attend
- *  to. */
+/** Kernel: q, k, v, dy, lse, workspace -> dq. A block takes 128 queries, and loops over the keys they see. */
 template <uint32_t COLUMNS>
 struct MmaQueryGradients {
     static constexpr uint32_t tile = backward_tile;
@@ -126,8 +125,7 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Begin to fetch a tile's statistics. Stores and asynchronous copies go to different elements, so their
-     * order does not matter. */
+    /* Begin to fetch a tile's statistics. Stores and copies go to different elements, in any order. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;
@@ -158,8 +156,7 @@ struct MmaKeyGradients {
         begin_statistics(head, at.query, &shared->of[turn]);
     }
 
-    /* Replace s (scores) by probabilities, and dp by the gradient by scores. Queries past the end give
-     * zeros. */
+    /* Replace scores s by probabilities, dp by the gradient by scores. Queries past the end give zeros. */
     static TW_DEVICE void differentiate(const AttentionHead<Bf16> &head, const MmaPlace &place,
                                         uint32_t query, const Statistics &of, bool see_all, MmaSum<tile> *s,
                                         MmaSum<tile> *dp)

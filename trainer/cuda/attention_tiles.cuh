@@ -57,8 +57,8 @@ struct Patch {
     float at[patch][patch];
 };
 
-/** Returns factor * A B' for A's 64 rows from a_first on and B's 64 rows from b_first on; A and B are (T,D).
- *  All threads call it. */
+/** Returns factor * A B': 64 rows from a_first on of A (T,D), from b_first on of B (T,D). All threads call
+ *  it. */
 template <class T>
 TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, Rows a, uint32_t a_first,
                               Rows b, uint32_t b_first, float factor)
@@ -123,8 +123,7 @@ TW_DEVICE void share_tile(AttentionShared *shared, uint32_t x, uint32_t y, const
     }
 }
 
-/** Adds M X to sum. M (64,64) was written by share_tile; X is 64 rows from x_first on. All threads call
- *  it. */
+/** Adds M X to sum. M (64,64) is share_tile's tile; X is 64 rows from x_first on. All threads call it. */
 template <class T, uint32_t COLUMNS>
 TW_DEVICE void add_product(const TileHead<T> &head, AttentionShared *shared, Rows x, uint32_t x_first,
                            Sum<COLUMNS> *sum)

@@ -1,7 +1,6 @@
 /** The gradient of a bias: sums of columns. Memory bandwidth is the limit, with one operation an element.
- *  Fewer than 40 registers and no shared memory: eight blocks fill a multiprocessor.
- *
- *  Include device.cuh, or a test's replacement, first. */
+ *  Fewer than 40 registers and no shared memory: eight blocks fill a multiprocessor. Include device.cuh, or a
+ *  test's replacement, first. */
 #pragma once
 
 #include "trainer/cuda/columns.cuh"

@@ -1,7 +1,6 @@
 /** Sums each column of a matrix over its rows, by two kernels with the same bits on every GPU. The caller's
  *  kernel sums slabs (TW_CUDA_SLAB_ROWS consecutive rows). The kernel here adds the slabs' sums in order,
  *  with a thread for each column.
- *
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 

@@ -28,8 +28,7 @@ tw_status_t tw_cuda_gelu_backward(tw_type_t type, const void *x, size_t n, void 
 /** Computes y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
 tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void *up, size_t n, void *y,
                                    tw_stream_t stream);
-/** Replaces dy [n] by the gradient by up, and writes the gradient by gate to d_gate [n], which may be
- *  gate. */
+/** Replaces dy [n] by the gradient by up. Writes the gradient by gate to d_gate [n], which may be gate. */
 tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
                                     void *d_gate, tw_stream_t stream);
 

@@ -29,8 +29,7 @@ TW_DEVICE uint32_t tw_dev_popc(uint32_t bits)
     return (uint32_t)__popc(bits);
 }
 
-/** Returns a * b + c, rounded once. Kernels are compiled without contraction, so a fused operation needs
- *  this. */
+/** Returns a * b + c, rounded once. The compiler may not fuse operations by itself in kernels. */
 TW_DEVICE float tw_dev_fma(float a, float b, float c)
 {
     return __fmaf_rn(a, b, c);

@@ -1,5 +1,4 @@
-/** Access to elements in memory, one or eight at a time. Include device.cuh, or a test's replacement,
- *  first. */
+/** Access to elements in memory, one or eight at a time. Include device.cuh (or a test's version) first. */
 #pragma once
 
 #include <stddef.h>

@@ -5,7 +5,6 @@
  *  atomics and has the CPU's bits. For every 256 channels, `word_classes` blocks share the words. Each block
  *  reads all tokens (from the L2 cache: 64 MB for 2,048 blocks of 8192 tokens) and lists the rows of its
  *  words, at most `list_room` at a time. 12 KB of shared memory, 40 registers: six blocks per multiprocessor.
- *
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 
@@ -24,8 +23,7 @@ struct EmbeddingArgs {
 
 /* ---- forwards ------------------------------------------------------------------------------------------ */
 
-/** Kernel: tokens, words, positions -> x. Bytes per element of x: 4 (2 bf16). Positions stay in the L2
- *  cache. */
+/** Kernel: tokens, words, positions -> x. Bytes per element: 4 (2 bf16). Positions stay in the L2 cache. */
 template <class W, class T, uint32_t WIDTH>
 struct EmbeddingForward {
     static TW_DEVICE void run(const EmbeddingArgs &a)
@@ -66,12 +64,11 @@ struct WordList {
     uint32_t in_warp[warps];
 };
 
-/** Kernel: tokens, dx -> d_words. Bytes per element of dx: 2 (1 bf16), and 8 per channel of a word that
- *  occurs. 1 operation. */
+/** Kernel: tokens, dx -> d_words. Bytes per element of dx: 2 (1 bf16); 8 per channel of a word that
+ *  occurs. */
 template <class T>
 struct EmbeddingWords {
-    /* Append those of 256 rows whose words are the block's. Return the list's new count. All threads call
-     * it. */
+    /* Append the rows (of 256) whose words are the block's. Return the new count. All threads call it. */
     static TW_DEVICE uint32_t append(const EmbeddingArgs &a, size_t first, WordList *list, uint32_t count)
     {
         const size_t row = first + threadIdx.x;

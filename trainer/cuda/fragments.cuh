@@ -40,8 +40,7 @@ TW_DEVICE float add_products(float sum, uint32_t a, uint32_t b)
     return sum + bf16_value((uint16_t)(a >> 16)) * bf16_value((uint16_t)(b >> 16));
 }
 
-/** Computes the lane's elements of c. word(lane, i) returns word i of any lane. All lanes of the warp call
- *  it. */
+/** Computes the lane's elements of c. word(lane, i) returns word i of any lane. All lanes call it. */
 template <class WORD>
 TW_DEVICE void multiply_fragments(uint32_t lane, float *c, const WORD &word)
 {

@@ -2,7 +2,6 @@
  *  embeddings, in one pass. A warp takes a head. Lane l holds in registers the pairs (i, i + D / 2) for i =
  *  l, l + 32, ... About 3 operations a byte, so memory bandwidth is the limit. Forward: 48 registers, five
  *  blocks per multiprocessor. Backward: 71 registers and 8 KB of shared memory, three blocks.
- *
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 

@@ -27,8 +27,7 @@ TW_DEVICE float relative_exp(float x, float most)
     return most == -INFINITY && x == x ? 1 : tw_dev_exp(x - most);
 }
 
-/** The largest value (most) of a part of a row, and the sum of e^(value - most). A NaN never becomes `most`,
- *  but makes the sum NaN. */
+/** A part of a row: its largest value (most), and the sum of e^(value - most). A NaN only affects the sum. */
 struct Softmax {
     float most, total;
 
@@ -40,8 +39,8 @@ struct Softmax {
     }
 };
 
-/** Combine all threads' parts, first in each warp, then over the warps. All threads call it; thread 0 gets
- *  the result. */
+/** Combine the threads' parts in each warp, then over warps. All threads call it; thread 0 gets the
+ *  result. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];

@@ -5,9 +5,7 @@
  *  the limit. At most 64 registers, so that four blocks fit on a multiprocessor; no shared memory.
  *
  *  Gradients of gamma and beta are sums over rows: a thread sums a column of a slab of rows, then columns.cuh
- *  adds the slabs.
- *
- *  Include device.cuh, or a test's replacement, first. */
+ *  adds the slabs. Include device.cuh, or a test's replacement, first. */
 #pragma once
 
 #include <math.h>

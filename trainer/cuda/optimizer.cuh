@@ -11,8 +11,8 @@ namespace tw_trainer_kernels
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
-/* Most bf16 elements of a block. Each of 32 lanes sums squares below 2^16 into 32-bit bins: 2^21 would
- * fit. */
+/* Most bf16 elements of a block: squares are below 2^16, and each of 32 lanes has 32-bit bins (limit
+ * 2^21). */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
 /* Most fp32 elements of a block: their squares are below 2^48, and bins have 64 bits. */
 constexpr size_t wide_bin_elems_max = (size_t)1 << 15;
@@ -139,8 +139,7 @@ struct WideNormBins {
     }
 };
 
-/** Returns the number of blocks: enough to fill a GPU, and so many that none has more than `most`
- *  elements. */
+/** Returns the number of blocks: enough to fill a GPU, and none with more than `most` elements. */
 inline uint32_t norm_blocks(size_t n, size_t most)
 {
     const size_t wanted = ceil_div(n, (size_t)threads * octet_elems), needed = ceil_div(n, most);

@@ -3,7 +3,6 @@
  *  more than 15 a byte, so memory bandwidth is the limit. A thread takes eight adjacent elements with
  *  accesses of 16 bytes, so a block takes 4 KB of each bf16 array at a time. At most 64 registers, so that
  *  four blocks fit on a multiprocessor; no shared memory.
- *
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
 

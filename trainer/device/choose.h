@@ -5,8 +5,7 @@
 
 TW_C_BEGIN
 
-/** Choose the rank's GPU among n >= 1 visible ones. TW_ERR_UNSUPPORTED, logged: n is too small for
- *  local_rank. */
+/** Choose the rank's GPU of n >= 1 visible ones. TW_ERR_UNSUPPORTED, logged: there is none for local_rank. */
 tw_status_t tw_device_gpu_choose(int rank, int local_rank, int n, int *index);
 
 /** A GPU that the kernels were not compiled for. */

@@ -1,5 +1,4 @@
-/* Fills the tables of table.h for a real GPU, with the CUDA runtime, the kernels of trainer/cuda and
- * cuBLASLt. */
+/* Fills the tables of table.h for a real GPU: the CUDA runtime, the kernels of trainer/cuda, cuBLASLt. */
 #include "trainer/device/gpu.h"
 
 #ifdef TW_HAVE_CUDA

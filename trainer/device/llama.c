@@ -1,5 +1,4 @@
-/* A block of the Llama family: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). A weight is
- * (out,in). */
+/* A Llama block: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). A weight is (out,in). */
 #include "trainer/device/state.h"
 
 /* Arguments that the functions below share. */
@@ -106,8 +105,7 @@ static tw_cuda_heads_t heads_of(const block_t *b, int is_k)
     return heads;
 }
 
-/** Write the saved q and k, normed and rotated, to scratch->qkv. v is not copied: attention reads the saved
- *  v. */
+/** Write the saved q and k, normed and rotated, to scratch->qkv. Attention reads v where it was saved. */
 static tw_status_t device_llama_turn(const block_t *b)
 {
     for (int is_k = 0; is_k < 2; is_k++) {

@@ -26,9 +26,8 @@ typedef struct tw_device_optimizer_params {
     size_t n_units;
     tw_type_t grad_type; /**< bf16 or fp32 */
     int leaves_masters;  /**< 1: a step only makes masters, and needs no memory for new bf16 weights */
-    /** Returns zeroed device memory, or NULL (logged). It is called for masters and moments, for gradients,
-     *  and for new weights of two units. The caller owns the memory, and frees it after destroying the
-     *  optimizer. */
+    /** Returns zeroed device memory, or NULL (logged), for masters and moments, gradients, norm bins, and new
+     *  weights of two units. The caller owns it, and frees it after destroying the optimizer. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *ctx;
 } tw_device_optimizer_params_t;

@@ -170,8 +170,7 @@ static tw_status_t set_bias(const products_t *products, way_t *way, const void *
     return bias ? set(products, way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)) : TW_OK;
 }
 
-/** Make the descriptor. CUBLAS_COMPUTE_32F keeps all bits of fp32 factors; CUBLAS_COMPUTE_32F_FAST_TF32 would
- *  round them. */
+/** Make the descriptor. CUBLAS_COMPUTE_32F keeps all bits of fp32 factors, unlike ..._32F_FAST_TF32. */
 static tw_status_t cublas_describe(const products_t *products, way_t *way)
 {
     const form_t *form = &way->form;

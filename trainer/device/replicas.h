@@ -22,11 +22,9 @@ typedef struct tw_device_replicas_params {
     void *ctx;
 } tw_device_replicas_params_t;
 
-/** Make the operations by which hpz uses device memory. TW_ERR_NO_MEMORY, TW_ERR_CUDA, TW_ERR_UNSUPPORTED;
- *  logged. */
+/** Make hpz's operations on device memory. TW_ERR_NO_MEMORY, TW_ERR_CUDA, TW_ERR_UNSUPPORTED; logged. */
 tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params, tw_device_replicas_t **out);
-/** Wait for enqueued work, and free the replicas' operations. Call this after tw_hpz_destroy. Accepts
- *  NULL. */
+/** Wait for enqueued work, and free the operations. Call this after tw_hpz_destroy. Accepts NULL. */
 void tw_device_replicas_destroy(tw_device_replicas_t *replicas);
 /** Return the operations for tw_hpz_create; borrowed. */
 const tw_hpz_memory_t *tw_device_replicas_memory(const tw_device_replicas_t *replicas);

@@ -248,8 +248,7 @@ tw_status_t tw_device_losses(tw_model_t *model, const void *const *weights, cons
     return m->status;
 }
 
-/** Compute the logits of one row. They are copied through the pinned buffer of the root's gradients, which is
- *  unused at that time. */
+/** Compute the logits of a row. They are copied out through the root's `staged`, which is unused then. */
 static tw_status_t sequence_logits(tw_device_model_t *m, size_t row, float *logits)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;

@@ -155,8 +155,7 @@ tw_status_t tw_device_multiply(tw_device_model_t *m, const tw_device_product_t *
 /** Computes y = x w + bias + c. c has y's shape; it may be y, or NULL. */
 tw_status_t tw_device_layer_forward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                     const tw_values_t *x, const tw_values_t *c, tw_values_t *y);
-/** Add to the gradients of weight and bias. Compute dx (N,in) = dy w', or add that to dx if accumulate is
- *  1. */
+/** Add to the gradients of weight and bias. Compute dx (N,in) = dy w', or with accumulate add that to dx. */
 tw_status_t tw_device_layer_backward(tw_device_model_t *m, const tw_device_layer_t *layer,
                                      const tw_values_t *x, const tw_values_t *dy, int accumulate,
                                      tw_values_t *dx);

@@ -55,8 +55,7 @@ struct tw_device {
     /** Allocate device memory aligned to 256 bytes, or with pinned 1 pinned host memory. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
-    /** Pin existing host memory (whole pages) until unpin. Returns 0 if that failed; copies still work
-     *  then. */
+    /** Pin existing host memory (whole pages) until unpin. Returns 0 if not pinned; copies work anyway. */
     int (*pin)(tw_device_t *device, void *start, size_t bytes);
     void (*unpin)(tw_device_t *device, void *start);
     tw_status_t (*stream_create)(tw_device_t *device, tw_stream_t *out);

@@ -21,16 +21,14 @@
 TW_C_BEGIN
 
 /* ---- create.c */
-/** Allocate the memory of an engine whose params, rank and world are set. Collective unless
- *  engine->is_planned. */
+/** Allocate an engine's memory. Its params, rank and world must be set. Collective unless is_planned. */
 tw_status_t tw_engine_take(tw_engine_t *engine);
 void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params);
 /** Free what was allocated; nothing may be in flight. */
 void tw_engine_cleanup(tw_engine_t *engine);
 
 /* ---- memory.c: zeroed, counted; freed with the engine. */
-/** Allocate memory or map an unnamed file, as engine->homes[holding] says. NULL: failed, logged; `what` names
- *  the memory in the log. */
+/** Allocate memory or map an unnamed file, as homes[holding] says. NULL: failed, logged with `what`. */
 void *tw_engine_alloc(tw_engine_t *engine, tw_engine_holding_t holding, size_t n, size_t elem_bytes,
                       const char *what);
 /** Allocate memory where the model computes (on its device, if it has one). Only the model may access it. */
@@ -61,8 +59,7 @@ int tw_engine_gradients_lag(const tw_engine_t *engine);
 /** init, cleanup, load and store do nothing if the optimizer's state is not on the device. */
 tw_status_t tw_near_init(tw_engine_t *engine);
 void tw_near_cleanup(tw_engine_t *engine);
-/** Copy masters and moments from the host to the device (load), or to the host if they are not there yet
- *  (store). */
+/** Copy masters and moments to the device (load), or to the host if they are not up to date there (store). */
 tw_status_t tw_near_load(tw_engine_t *engine);
 tw_status_t tw_near_store(tw_engine_t *engine);
 /** Add the squares that tw_device_optimizer_norm has summed on the device to *norm. */
@@ -126,8 +123,7 @@ tw_status_t tw_engine_run(tw_engine_t *engine, const tw_coll_args_t *args);
 
 /* ---- walk.c */
 void tw_walk_begin(tw_engine_t *engine, size_t n_micros, int forward_only);
-/** Wait for the weights of the next visit's unit, point engine->weight_ptrs at them, and begin to gather the
- *  units after it. */
+/** Wait for the next visit's weights, point weight_ptrs at them, and begin to gather the units after it. */
 tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 /** Visit every unit once, and copy all units' weights to `whole`, one after the other, unless it is NULL. */
@@ -251,8 +247,7 @@ void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
 void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
 tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
-/** Count the bytes and time since `begin` as work of kind `what`, apart from training. Nothing may be in
- *  flight at either end. */
+/** Count bytes and time since `begin` as `what`, not as training. Nothing may be in flight then and now. */
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
 
 /* ---- alarm.c */

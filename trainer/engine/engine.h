@@ -63,9 +63,8 @@ typedef struct tw_engine_piece {
  *  tw_engine_loaded and tw_engine_bring_state. If the optimizer runs on a device, the pieces are up to date
  *  only after tw_engine_sync (in stage 0 on rank 0 alone) or tw_engine_bring_state, until the next step. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
-/** Make the weights on all ranks exactly from the masters, which the caller has written. step is the number
- *  of steps done. recent_loss is what tw_engine_recent_loss returned after that step, or 0 if unknown.
- *  Collective. */
+/** Make the weights on all ranks exactly from the masters, which the caller has written. Collective. step is
+ *  the number of steps done; recent_loss is tw_engine_recent_loss after that step, or 0 if unknown. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
 /** Copy the optimizer's state to its device, if it is on one, after tw_engine_loaded. Not collective.
  *  TW_ERR_CUDA. */
@@ -151,8 +150,8 @@ tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *m
 
 /** Return the peak so far of bytes allocated by the engine, its hpZ, its communicator and the model. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
-/** Return the process's resident bytes (VmRSS) when the engine was made (before), and the peak since then
- *  minus that (bytes). */
+/** Return the process's resident bytes when the engine was made (before), and the growth since, at its
+ *  peak. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
 /** Return the largest tw_engine_resident_bytes of all ranks at the last exchange of a step or validation. */
@@ -193,8 +192,8 @@ tw_status_t tw_engine_drain(tw_engine_t *engine);
 
 /* ---- what options mean for a step ---------------------------------------------------------------------- */
 
-/** Return the unit of visit number `visit` of a micro-batch. The order of visits is root, 1 ... n_layer,
- *  root, n_layer ... 1. */
+/** Return the unit of visit `visit` of a micro-batch. The order is root, 1 ... n_layer, root, n_layer ...
+ *  1. */
 size_t tw_engine_visited(size_t n_layer, size_t visit);
 /** Return how many gathered blocks stage 3 holds at a time: one in use, and as many gathered ahead as the
  *  limits in the options allow. */
@@ -203,8 +202,7 @@ size_t tw_engine_block_slots(const tw_train_options_t *options, const tw_model_t
 #define TW_ENGINE_REDUCE_SLOTS 2
 /** Return 1 if a tensor is a matrix that Muon updates. */
 int tw_engine_is_muons(const tw_train_options_t *options, const tw_model_tensor_t *tensor, int is_frozen);
-/** Return 1 if model.gather=fp8 rounds the tensor: it is a matrix of a block, not an embedding or the
- *  head. */
+/** Return 1 if model.gather=fp8 rounds the tensor: a matrix of a block, not an embedding or the head. */
 int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t *tensor);
 /** Most units that Muon has under way at a time: momenta on the way to their owners (the ranks that make them
  *  orthogonal), momenta at the owners, and results on the way back. */
@@ -214,9 +212,8 @@ int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t 
  *  open operation, and starts it at TW_ENGINE_NO_BUCKET, for none; this call updates it. */
 #define TW_ENGINE_NO_BUCKET SIZE_MAX
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
-/** Return the most elements that a slice has at each rank, and the step that slices' lengths are multiples
- *  of. In stages 2 and 3 the gradients of a unit larger than a bucket are reduced in slices
- *  (tw_hpz_slice_next). */
+/** Return a slice's most elements per rank (most), of which its length is a multiple (step). In stages 2 and
+ *  3 gradients of a unit larger than a bucket are reduced in slices (tw_hpz_slice_next). */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 TW_C_END

@@ -67,8 +67,7 @@ static void *map_space(tw_engine_t *engine, size_t n_bytes)
     return start;
 }
 
-/** Allocate memory for a planned engine. A tensor gets an address where any access crashes, as none may
- *  happen. */
+/** Allocate memory for a planned engine. Tensors, which it must not touch, get an address that crashes. */
 static void *alloc_planned(tw_engine_t *engine, size_t n_bytes)
 {
     if (n_bytes >= TENSOR_BYTES) {

@@ -1,8 +1,7 @@
 /* AdamW and its state on the model's device. Checkpoints read and write masters and moments in host memory.
  * So the state is copied from the device before a save, and to it after a load; at other times its pages in
  * host memory are given back to the system. Two cases need masters in host memory after each step: a delta
- * whose replicas are there, and fp32 weights, which are the masters. Masters are then copied there in each
- * step. */
+ * whose replicas are there, and fp32 weights, which are the masters. Each step then copies masters there. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

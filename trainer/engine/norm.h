@@ -1,6 +1,5 @@
 /** The gradient's norm, without rounding. Squares of bf16 or fp32 values are integers times a power of two;
- *  they are added as one wide integer. So the sum does not depend on the order of values, or on how they are
- *  spread over ranks. */
+ *  they are added as one wide integer. So the sum depends neither on the order of values nor on ranks. */
 #pragma once
 
 #include <stddef.h>

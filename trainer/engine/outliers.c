@@ -57,8 +57,7 @@ double tw_outliers_z(const tw_engine_t *engine, tw_engine_outlier_t of, double v
     return z_of(outliers->past + of * outliers->n, outliers->n, value);
 }
 
-/** Outliers are added, too, so that a new level that lasts becomes normal. Values that are not finite are
- *  ignored. */
+/** Outliers are added, too, so that a new level becomes normal. NaN and infinite values are ignored. */
 void tw_outliers_add(tw_engine_t *engine, double loss, double norm)
 {
     tw_engine_outliers_t *outliers = &engine->outliers;

@@ -41,8 +41,7 @@ static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, in
     return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
 
-/** Allocate moments in host memory; frozen tensors have none. If the optimizer is on a device, only
- *  checkpoints use them. */
+/** Allocate moments in host memory, for checkpoints only if the optimizer is on a device. */
 static float *take_moments(tw_engine_t *engine, const char *what)
 {
     size_t n = 0;

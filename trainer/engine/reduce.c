@@ -6,8 +6,8 @@
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/** Return 1 if backward must compute a tensor's gradient. It is skipped for frozen matrices, as it would cost
- *  a matrix product. */
+/** Return 1 if backward must compute a tensor's gradient. Frozen matrices need none, which saves a
+ *  product. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {
     return !engine->groups[tensor].is_frozen || engine->tensors[tensor].n_dims < 2;
@@ -209,8 +209,7 @@ static tw_status_t add_norm(tw_engine_t *engine, size_t index, tw_norm_t *norm)
     return TW_OK;
 }
 
-/** Wait for the blocks' gradients and add them to the norm. Meanwhile the root's, posted last, are
- *  reduced. */
+/** Wait for the blocks' gradients and add them to the norm, while the root's, posted last, are reduced. */
 static tw_status_t finish_blocks(tw_engine_t *engine, tw_norm_t *norm)
 {
     tw_status_t status = TW_OK;

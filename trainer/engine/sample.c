@@ -1,6 +1,5 @@
 /* Samples text. The units are gathered once and kept on rank 0, which then computes alone. It uses a second
- * tw_model_t, so that training's state does not change. Gathering for each token would send the whole model
- * each time. */
+ * tw_model_t, so training's state does not change. Gathering per token would send the model each time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,7 @@ static size_t at_most(size_t a, size_t most)
 }
 
 /** Return the most tokens of a line that the model is given: prompt and sampled tokens, at most the sequence
- *  length. The prompt's bytes are an upper bound of its tokens; the 1 is for an empty prompt, which becomes
- *  one token. */
+ *  length. A prompt has at most as many tokens as bytes, plus 1, as an empty prompt becomes one token. */
 static size_t sample_length(const tw_train_options_t *o)
 {
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);

@@ -25,8 +25,7 @@ typedef struct tw_engine_slot {
 } tw_engine_slot_t;
 
 /** A unit's memory on this rank. "Whole" is [n_elems]: its tensors one after the other. "Shard" is
- *  [shard_elems]: this rank's pieces of the tensors, one after the other. In stage 0 the shard is the whole
- *  unit. */
+ *  [shard_elems]: this rank's pieces of the tensors, one after the other; in stage 0 the whole unit. */
 typedef struct tw_engine_unit {
     size_t first_tensor, n_tensors, n_elems, shard_elems;
     float *master; /* shard of masters; if weights are fp32, they are the masters: the same memory */
@@ -71,8 +70,7 @@ typedef struct tw_engine_home {
     size_t gpu_bytes; /**< the part of `bytes` that is in a GPU's memory */
 } tw_engine_home_t;
 
-/** Most mapped files: one each for masters, m, v, shards, replicas, their previous changes, frozen tensors,
- *  and layers' inputs. */
+/** Most mapped files: masters, m, v, shards, replicas, their previous changes, frozen tensors, inputs. */
 #define TW_ENGINE_MAX_MAPS 8
 typedef struct tw_engine_map {
     void *start;

@@ -28,8 +28,7 @@ typedef struct tw_model_family_row {
     int head_dim;        /**< width of a head if config.json has none; 0: n_embd / n_head */
 } tw_model_family_row_t;
 
-/** FAMILY(id, name, architecture, initializers of the row) for each family. The enum and the rows are made
- *  from this list. */
+/** FAMILY(id, name, architecture, initializers of the row): the list from which enum and rows are made. */
 #define TW_MODEL_FAMILIES(FAMILY)                                                                  \
     FAMILY(GPT2, "gpt2", "GPT2LMHeadModel", .kind = TW_MODEL_KIND_GPT2)                            \
     FAMILY(LLAMA, "llama", "LlamaForCausalLM", .kind = TW_MODEL_KIND_LLAMA, .may_have_biases = 1)  \

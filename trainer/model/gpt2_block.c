@@ -1,4 +1,4 @@
-/* A block of GPT-2: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). N = B * T rows of C
+/* A GPT-2 block: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). N = B * T rows, C
  * channels. */
 #include "trainer/model/gpt2.h"
 

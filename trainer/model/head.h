@@ -24,8 +24,7 @@ size_t tw_head_rows(size_t vocab_size, size_t n);
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** Compute the mean loss of each sequence, [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);
-/** Compute the logits for the token that follows token `at` of each sequence, [N / seq_len, V]. Targets are
- *  ignored. */
+/** Compute logits [N / seq_len, V] for the token after token `at` of each sequence. Targets are ignored. */
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);
 
 TW_C_END

@@ -516,8 +516,7 @@ static void kernel_narrow(const float *restrict x, size_t n, uint16_t *restrict 
     }
 }
 
-/** Round in place, through a small buffer. Results take half the space, so writing never overtakes
- *  reading. */
+/** Round in place, through a buffer. Results take half the space, so writing never overtakes reading. */
 static void narrow_in_place(float *x, size_t n)
 {
     uint16_t piece[512];

@@ -1,7 +1,6 @@
 /** Private to trainer/model: a transformer's fp32 operations apart from matrix products, forward and
- *  backward, for each instruction set. All sets give the same bits. The caller owns all memory; kernels write
- *  only their outputs. Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels;
- *  V words. */
+ *  backward, for each instruction set. All sets give the same bits. The caller owns all memory.
+ *  Shapes: N rows (tokens) of C channels; B sequences of T tokens; H heads of D channels; V words. */
 #pragma once
 
 #include "core/core.h"
@@ -71,8 +70,7 @@ typedef struct tw_kernel_set {
 
     /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** Replaces dp [n] by the gradient by the scores, factor * p * (dp - sum(p * dp)); p [n] is their
-     *  softmax. */
+    /** Replaces dp [n] by the gradient by scores with softmax p [n]: factor * p * (dp - sum(p * dp)). */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
     /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);

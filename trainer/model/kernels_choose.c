@@ -7,8 +7,7 @@ enum { MOST_SETS = 3 };
 static const tw_kernel_set_t *sets[MOST_SETS] = {&tw_kernels_plain};
 static size_t n_sets = 1;
 
-/** Runs once, when the program is loaded. Later calls need no CPUID, which takes microseconds under some
- *  hypervisors. */
+/** Runs once, when the program is loaded, as CPUID may take microseconds under a hypervisor. */
 __attribute__((constructor)) static void look_at_cpu(void)
 {
 #ifdef __x86_64__

@@ -7,15 +7,13 @@
 TW_C_BEGIN
 
 /** Carve scratch for factors that must be converted to the products' type. With fp32 products these are
- *  weights of at most weight_elems (0 if weights are fp32). With bf16 products they are activations of
- *  row_elems in all. */
+ *  weights of at most weight_elems (0 if weights are fp32), with bf16 products activations of row_elems. */
 void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, size_t row_elems,
                       tw_compute_t *compute);
 /** Return x [n_elems], with rows `stride` apart, as a factor: x itself, or rounded to bf16 in `room`. */
 tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
                       uint16_t *room);
-/** Return a weight [n_elems] as a factor: itself, or converted to fp32 in compute->wide until the next
- *  call. */
+/** Return a weight [n_elems] as a factor: itself, or as fp32 in compute->wide, until the next call. */
 tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const void *weight, size_t n_elems, size_t stride);
 /** Write n_elems elements of a weight from `first` on to y as fp32 (read), or add them to y (add). */
 void tw_weight_read(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);

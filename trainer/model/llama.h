@@ -8,8 +8,7 @@
 
 TW_C_BEGIN
 
-/* Tensors that a block may have, in the order in which forward uses them. tensors.c says which family has
- * which. */
+/* Tensors that a block may have, in the order of their use; tensors.c says which family has which. */
 enum {
     TW_LLAMA_NORM_1,
     TW_LLAMA_Q,

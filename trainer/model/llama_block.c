@@ -238,8 +238,8 @@ static void llama_turn(const block_t *block)
     over_rows(&heads, turn_rows);
 }
 
-/** Rotate gradients back. scratch->qkv is no longer needed, so each normed head's rstd is stored in its first
- *  element there. */
+/** Rotate gradients back. In scratch->qkv, no longer needed, each normed head's first element becomes
+ *  rstd. */
 static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;

@@ -35,8 +35,7 @@ TW_C_BEGIN
 
 #define TW_MODEL_ROOT 0
 
-/** How rotary embeddings are scaled for sequences longer than those of pretraining: rope_type in a Hugging
- *  Face config.json. */
+/** How rotary embeddings are scaled for sequences longer than pretraining's: rope_type of config.json. */
 typedef enum tw_model_rope_type {
     TW_MODEL_ROPE_DEFAULT, /**< no scaling */
     TW_MODEL_ROPE_LINEAR,  /**< all frequencies are divided by `factor` */
@@ -115,12 +114,11 @@ typedef struct tw_model_unit {
 
 /** Return 1 if this processor multiplies bf16 faster than fp32. */
 int tw_model_has_bf16_products(void);
-/** Return the library and the instructions that compute products: "oneDNN 2.6.3, AVX-512 with bf16". Static
+/** Return the library and instructions of matrix products: "oneDNN 2.6.3, AVX-512 with bf16". Static
  *  storage. */
 const char *tw_model_products_name(void);
-/** Measure the floating-point operations a second of one thread in a large matrix product: an upper bound for
- *  models. `type` is fp32 or bf16. It takes tens of milliseconds. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL,
- *  logged. */
+/** Measure one thread's floating-point operations a second in a large product, an upper bound for models.
+ *  `type` is fp32 or bf16. It takes tens of milliseconds. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_model_products_speed(tw_type_t type, double *flops_per_sec);
 
 /** Make a model; tw_model_reserve then allocates memory for computing. The first model in a process checks
@@ -184,8 +182,8 @@ void tw_model_set_documents(tw_model_t *model, const int32_t *starts);
 
 /** Return 1 if the model computes on a device. */
 int tw_model_is_on_device(const tw_model_t *model);
-/** Allocate memory for x, y, dx or saved where the model computes, aligned to 64 bytes and zeroed. NULL: out
- *  of memory (logged). */
+/** Allocate zeroed memory for x, y, dx or saved where the model computes, aligned to 64 bytes, or NULL
+ *  (logged). */
 void *tw_model_alloc(tw_model_t *model, size_t bytes);
 void tw_model_free(tw_model_t *model, void *memory);
 /** Copy between memory of tw_model_alloc and the host's, in either direction, after all earlier calls have
@@ -193,8 +191,7 @@ void tw_model_free(tw_model_t *model, void *memory);
 tw_status_t tw_model_copy(tw_model_t *model, void *to, const void *from, size_t bytes);
 /** Let a device write gradients as bf16 (rounds 1), or as fp32 again (0). bf16 is for steps of one
  *  micro-batch that send gradients as bf16: `grads` then point to bf16[n_elems], which are overwritten, not
- *  added to. Call before tw_model_reserve. Returns 1 if gradients will be bf16; always 0 on this
- *  processor. */
+ *  added to. Call before tw_model_reserve. Returns 1 if gradients will be bf16, never on this processor. */
 int tw_model_round_gradients(tw_model_t *model, int rounds);
 /** Wait until all calls so far are done and their gradients are in host memory. Returns the status of the
  *  first call that failed: TW_ERR_CUDA or another error of a device, logged; TW_OK on this processor. */

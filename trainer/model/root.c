@@ -2,8 +2,7 @@
 #include "trainer/model/head.h"
 #include "trainer/model/ops.h"
 
-/* Arguments of an embedding's threads. A pointer is NULL if it is not used, or if the model has no
- * positions. */
+/* Arguments of an embedding's threads. Pointers that are not used are NULL. */
 typedef struct embed {
     const tw_model_t *model;
     const int32_t *tokens;

@@ -6,8 +6,7 @@
 
 TW_C_BEGIN
 
-/** Return the radians per position by which pair `pair` of width / 2 is rotated, scaled as rope->type
- *  says. */
+/** Return the angle per position, in radians, of pair `pair` of width / 2, scaled as rope->type says. */
 double tw_rope_frequency(const tw_model_rope_t *rope, size_t width, size_t pair);
 /** Return the factor of all cosines and sines. It is 1 except in YaRN. */
 double tw_rope_attention_factor(const tw_model_rope_t *rope);
