@@ -103,7 +103,7 @@ struct MmaSum {
     float at[COLUMNS / 8][4];
 };
 
-/** Loads the block's 128 rows from `first` on through `shared`. Returns the warp's 16. All threads call
+/** Loads the block's 128 rows from `first` on by way of `shared`; returns the warp's 16. All threads call
  *  it. */
 template <uint32_t COLUMNS>
 TW_DEVICE MmaRows<COLUMNS> take_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t first, Bf16 *shared)

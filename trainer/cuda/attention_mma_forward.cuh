@@ -12,15 +12,14 @@ struct MmaForward {
     static constexpr uint32_t tile = COLUMNS <= 64 ? 64 : 32;
     using Shared = MmaShared<COLUMNS, tile>;
 
-    /** State of the lane's two rows: largest score so far (most); the lane's share of sum exp(score -
+    /** State of the lane's two rows: largest score (most); the lane's part of the sum of exp(score -
      *  most). */
     struct State {
         float most[2], total[2];
         MmaSum<COLUMNS> sum;
     };
 
-    /* Replace scores by exponentials. If a row's maximum has grown (rare after some tiles), correct its
-     * sums. */
+    /* Replace scores by exponentials. If a row's maximum grows (rare after some tiles), correct its sums. */
     static TW_DEVICE void soften(const MmaQueries<tile> &queries, uint32_t key, float factor, MmaSum<tile> *s,
                                  State *state)
     {

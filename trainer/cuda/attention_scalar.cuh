@@ -156,8 +156,7 @@ struct ScalarQueries {
     }
 };
 
-/** Kernel: q, k, v, dy, lse, workspace -> dk, dv. A block takes 64 keys of a k/v head. Tiles' rows are
- *  keys. */
+/** Kernel: q, k, v, dy, lse, workspace -> dk, dv. A block takes 64 keys of a k/v head; rows are keys. */
 template <class T, uint32_t COLUMNS>
 struct ScalarKeys {
     struct State {

@@ -11,7 +11,7 @@ constexpr uint32_t quad_elems = 4;
 constexpr uint32_t depth = 32;              /* columns of D that a product loads at a time */
 constexpr uint32_t depth_pitch = depth + 4; /* row pitch: neighbouring rows are in different banks */
 constexpr uint32_t tile_pitch = tile + 4;   /* row pitch of a tile, for the same reason */
-constexpr uint32_t pool_elems = 4096; /* elements of X that add_product loads at a time */
+constexpr uint32_t pool_elems = 4096;       /* elements of X that add_product loads at a time */
 
 /** The shared memory of a block. */
 struct alignas(16) AttentionShared {
@@ -57,7 +57,7 @@ struct Patch {
     float at[patch][patch];
 };
 
-/** Returns factor * A B': 64 rows from a_first on of A (T,D), from b_first on of B (T,D). All threads call
+/** Returns factor * A B' of 64 rows of A (T,D) from a_first on and of B from b_first on. All threads call
  *  it. */
 template <class T>
 TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, Rows a, uint32_t a_first,

@@ -39,8 +39,7 @@ struct Softmax {
     }
 };
 
-/** Combine the threads' parts in each warp, then over warps. All threads call it; thread 0 gets the
- *  result. */
+/** Combine the threads' parts, per warp, then over warps. All threads call it; thread 0 gets the result. */
 TW_DEVICE Softmax block_softmax(Softmax softmax)
 {
     __shared__ Softmax shared[warps];

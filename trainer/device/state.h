@@ -38,11 +38,11 @@ typedef struct tw_device_layout {
 typedef struct tw_device_slot {
     tw_values_t *weights;
     float *grads;
-    uint16_t *rounded;             /* grads as bf16, or NULL if the caller gets fp32 gradients */
-    void *staged;                  /* pinned host memory to which gradients are copied */
-    tw_device_event_t ready, used; /* weights have been copied in; kernels have finished reading them */
+    uint16_t *rounded;               /* grads as bf16, or NULL if the caller gets fp32 gradients */
+    void *staged;                    /* pinned host memory to which gradients are copied */
+    tw_device_event_t ready, used;   /* weights have been copied in; kernels have finished reading them */
     tw_device_event_t computed, out; /* gradients have been computed; have been copied out */
-    size_t unit; /* unit whose gradients are computed here, or being copied out */
+    size_t unit;                     /* unit whose gradients are computed here, or being copied out */
     /* [most tensors of a unit] the caller's gradients, to be added to (bf16: overwritten); NULL: skip */
     float **wanted;
     int is_on_way; /* 1: gradients are being copied out, and not yet added to the caller's */

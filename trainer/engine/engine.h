@@ -150,8 +150,7 @@ tw_status_t tw_engine_memory_of(const tw_train_options_t *options, tw_model_t *m
 
 /** Return the peak so far of bytes allocated by the engine, its hpZ, its communicator and the model. */
 size_t tw_engine_memory_bytes(const tw_engine_t *engine);
-/** Return the process's resident bytes when the engine was made (before), and the growth since, at its
- *  peak. */
+/** Return the process's resident bytes when the engine was made (before), and the peak's excess over them. */
 size_t tw_engine_resident_before(const tw_engine_t *engine);
 size_t tw_engine_resident_bytes(const tw_engine_t *engine);
 /** Return the largest tw_engine_resident_bytes of all ranks at the last exchange of a step or validation. */
@@ -192,8 +191,7 @@ tw_status_t tw_engine_drain(tw_engine_t *engine);
 
 /* ---- what options mean for a step ---------------------------------------------------------------------- */
 
-/** Return the unit of visit `visit` of a micro-batch. The order is root, 1 ... n_layer, root, n_layer ...
- *  1. */
+/** Return the unit of visit `visit` of a micro-batch, in the order root, 1 .. n_layer, root, n_layer .. 1. */
 size_t tw_engine_visited(size_t n_layer, size_t visit);
 /** Return how many gathered blocks stage 3 holds at a time: one in use, and as many gathered ahead as the
  *  limits in the options allow. */

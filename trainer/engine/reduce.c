@@ -6,7 +6,7 @@
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 
-/** Return 1 if backward must compute a tensor's gradient. Frozen matrices need none, which saves a
+/** Return 1 if backward computes a tensor's gradient. For frozen matrices it does not: that saves a
  *  product. */
 static int is_wanted(const tw_engine_t *engine, size_t tensor)
 {

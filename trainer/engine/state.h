@@ -86,9 +86,9 @@ typedef struct tw_engine_list {
 /** Losses and norms of the last steps, in ring buffers. `past` is a copy of both, the oldest first. */
 typedef struct tw_engine_outliers {
     double *losses, *norms, *past; /* [window], [window], [2 * window] */
-    size_t window, n, at; /* capacity in steps; steps kept; index that the next step is written to */
-    uint64_t n_bad;       /* bad steps in a row; with thinwire.bad_step "rollback", all bad steps */
-    uint64_t passed_over; /* see tw_engine_past_t */
+    size_t window, n, at;          /* capacity in steps; steps kept; index that the next step is written to */
+    uint64_t n_bad;                /* bad steps in a row; with thinwire.bad_step "rollback", all bad steps */
+    uint64_t passed_over;          /* see tw_engine_past_t */
 } tw_engine_outliers_t;
 
 /** Buffers of one unit's exchange of momenta. */
@@ -188,8 +188,8 @@ struct tw_engine {
     tw_engine_notices_t notices; /* notices of the last step */
     uint64_t lag_blocks;         /* blocks that lagged more than thinwire.lag_bound so far */
     tw_engine_losses_t losses;   /* errors of lossy codecs in this step */
-    unsigned char *vanished; /* [n_tensors] times in a row that a codec made most of its gradients 0 */
-    int has_warned;          /* 1: a warning of vanished gradients was logged */
+    unsigned char *vanished;     /* [n_tensors] times in a row that a codec made most of its gradients 0 */
+    int has_warned;              /* 1: a warning of vanished gradients was logged */
     tw_engine_outliers_t outliers;
     double recent_loss;     /* moving mean of losses, for thinwire.loss_jump; 0: none yet */
     double wait_sec;        /* time since the engine was made that communication blocked the compute thread */

@@ -111,8 +111,8 @@ tw_status_t tw_engine_validate(tw_engine_t *engine, double *loss)
     return status;
 }
 
-/** Compare the ranks' checksums of each tensor, [world][n_tensors]. In stages 0 to 2 ranks hold whole
- *  weights. */
+/** Compare the ranks' checksums [world][n_tensors] of whole tensors, which all ranks hold in stages 0 to
+ *  2. */
 static tw_status_t compare_hashes(const tw_engine_t *engine, const uint64_t *hashes)
 {
     for (size_t r = 1; r < (size_t)engine->world; r++) {

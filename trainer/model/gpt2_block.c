@@ -1,5 +1,5 @@
-/* A GPT-2 block: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). N = B * T rows, C
- * channels. */
+/* A GPT-2 block: middle = x + attention(norm(x)), y = middle + mlp(norm(middle)). Arrays have N = B * T
+ * rows. */
 #include "trainer/model/gpt2.h"
 
 /* Arguments that the functions below share. */

@@ -53,8 +53,7 @@ typedef struct tw_kernel_set {
 
     /* ---- GELU, the tanh form (arXiv 1606.08415) ---- */
 
-    /** Computes y = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)). x, y
-     *  [n]. */
+    /** Computes y [n] = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)). */
     void (*gelu_forward)(const float *x, size_t n, float *y);
     /** Multiplies d [n] by the derivative at x. */
     void (*gelu_backward)(const float *x, size_t n, float *d);

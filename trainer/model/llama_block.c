@@ -238,8 +238,7 @@ static void llama_turn(const block_t *block)
     over_rows(&heads, turn_rows);
 }
 
-/** Rotate gradients back. In scratch->qkv, no longer needed, each normed head's first element becomes
- *  rstd. */
+/** Rotate gradients back. scratch->qkv is reused: each normed head's rstd overwrites its first element. */
 static void turn_back_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;

@@ -114,8 +114,7 @@ typedef struct tw_model_unit {
 
 /** Return 1 if this processor multiplies bf16 faster than fp32. */
 int tw_model_has_bf16_products(void);
-/** Return the library and instructions of matrix products: "oneDNN 2.6.3, AVX-512 with bf16". Static
- *  storage. */
+/** Return what computes matrix products: "oneDNN 2.6.3, AVX-512 with bf16". Static storage. */
 const char *tw_model_products_name(void);
 /** Measure one thread's floating-point operations a second in a large product, an upper bound for models.
  *  `type` is fp32 or bf16. It takes tens of milliseconds. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
@@ -182,8 +181,8 @@ void tw_model_set_documents(tw_model_t *model, const int32_t *starts);
 
 /** Return 1 if the model computes on a device. */
 int tw_model_is_on_device(const tw_model_t *model);
-/** Allocate zeroed memory for x, y, dx or saved where the model computes, aligned to 64 bytes, or NULL
- *  (logged). */
+/** Allocate zeroed memory for x, y, dx or saved where the model computes, aligned to 64 bytes. NULL: no
+ *  memory (logged). */
 void *tw_model_alloc(tw_model_t *model, size_t bytes);
 void tw_model_free(tw_model_t *model, void *memory);
 /** Copy between memory of tw_model_alloc and the host's, in either direction, after all earlier calls have

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Functions of the OpenMP runtime that oneDNN links. They are declared here as only GCC has omp.h. */
+/** Functions of the OpenMP runtime that oneDNN links. They are declared here, as only GCC has its header. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int n_threads);
 
