@@ -212,7 +212,7 @@ struct MmaKeyGradients {
         Walk at = {kv_head * group, key};
         begin(a, batch, at, 0, &shared);
         for (uint32_t turn = 0; at.head < end_head; turn ^= 1) {
-            const bool is_last = at.query + tile >= end; /* it is the last tile of the head */
+            const bool is_last = at.query + tile >= end; /* true: this is the head's last tile */
             const Walk next = {is_last ? at.head + 1 : at.head, is_last ? key : at.query + tile};
             tw_dev_copy_wait();
             __syncthreads(); /* this tile is complete, and no thread reads the previous tile any more */

@@ -22,11 +22,11 @@ TW_HOST_DEVICE size_t slab_count(size_t rows)
     return ceil_div(rows, slab_rows);
 }
 
-/** partial is [sums][slabs][channels]. */
+/** Arguments of AddSlabs. partial is [number of sums][slabs][channels]. */
 struct SlabArgs {
     size_t slabs, channels;
     const float *partial;
-    float *sums[2]; /* (channels) to which the slabs are added; the second may be NULL */
+    float *sums[2]; /* [channels] each; slabs' sums are added to them; the second may be NULL */
 };
 
 /** Kernel: adds the slabs' sums. Bytes per sum: 4, for 1 operation. A thread has `batch` loads in flight. */

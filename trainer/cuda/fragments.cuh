@@ -3,10 +3,10 @@
  *
  *  c (16,8) += a (16,16) b (16,8). Lane 4 g + t holds these elements. A word holds two bf16 elements; the low
  *  half is the one with the smaller column in a, or the smaller row in b.
- *    words 0 to 3, a   row g, columns 2 t and 2 t + 1; row g + 8 of them; columns 2 t + 8 and 2 t + 9 of
- *                      row g; and of row g + 8
- *    words 4, 5, b     column g, rows 2 t and 2 t + 1; rows 2 t + 8 and 2 t + 9
- *    c                 row g, columns 2 t and 2 t + 1; row g + 8 of them
+ *    a, words 0 and 1  columns 2 t and 2 t + 1 of row g; of row g + 8
+ *    a, words 2 and 3  columns 2 t + 8 and 2 t + 9 of row g; of row g + 8
+ *    b, words 4 and 5  rows 2 t and 2 t + 1 of column g; rows 2 t + 8 and 2 t + 9
+ *    c                 columns 2 t and 2 t + 1 of row g; of row g + 8
  *  Source: PTX ISA, mma.m16n8k16. It does not say in what order a GPU adds the 16 products, or how it rounds
  *  the sums. The code here adds them in order, in fp32. */
 #pragma once

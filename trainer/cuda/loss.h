@@ -3,9 +3,8 @@
  *
  *  1. for each piece, from word 0 on: compute logits (N,words) by a product, then call tw_cuda_loss_add
  *  2. tw_cuda_loss_sums computes the losses
- *  3. in training, for each piece: compute the logits again, then tw_cuda_loss_backward replaces them by
- *  their
- *     gradient, which the caller uses in two products.
+ *  3. in training, for each piece: compute the logits again; tw_cuda_loss_backward replaces them by their
+ *     gradient, which the caller then uses in two products.
  *
  *  If one piece has all words (for some rows at a time), step 3 can use the logits of step 1. */
 #pragma once

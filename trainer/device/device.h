@@ -7,10 +7,10 @@
  *  (replicas.h) and the caller's weights are on the device, too.
  *    weights    A call copies the unit's weights to a slot while the device still computes the unit before.
  *               It returns after the copy, so that the caller may then overwrite them by the next gather.
- *    gradients  are summed in fp32 on the device, from zeros. When a unit's backward pass ends they are
- *    copied
- *               to pinned host memory, rounded to bf16 if the caller asked for that. tw_model_finish adds or
- *               writes them to the caller's. The root's stay on the device from head to embed_backward.
+ *    gradients  are summed in fp32 on the device, from zeros. At the end of a unit's backward pass they are
+ *               copied to pinned host memory, rounded to bf16 if the caller asked for that. tw_model_finish
+ *               adds (bf16: copies) them to the caller's. The root's stay on the device from head to
+ *               embed_backward.
  *  Activations, weights and products' factors are bf16, or fp32 with fp32_weights in the config. Sums and
  *  statistics are fp32. Logits are computed for some rows at a time.
  *  Three streams (compute, copies in, copies out) are ordered by events. On one kind of device kernels and

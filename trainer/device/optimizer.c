@@ -135,7 +135,7 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *o)
     const tw_device_event_t events[] = {
         o->came, o->free, o->places[0].stepped, o->places[0].out, o->places[1].stepped, o->places[1].out};
     (void)device->use(device);
-    if (o->came) { /* NULL: nothing was begun */
+    if (o->came) { /* NULL: creation failed before any work was enqueued */
         (void)tw_device_wait_for_all(o->m);
     }
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {

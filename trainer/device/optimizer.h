@@ -42,10 +42,10 @@ void tw_device_optimizer_destroy(tw_device_optimizer_t *optimizer);
 typedef struct tw_device_state_copy {
     float *master, *m, *v;
 } tw_device_state_copy_t;
-/** Copies a unit's state to the device, before the first step. Wait for it. */
+/** Copies a unit's state to the device, before the first step, and waits for the copy. */
 tw_status_t tw_device_optimizer_load(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_state_copy_t *from);
-/** Copies a unit's state back to the host. Wait for it. */
+/** Copies a unit's state back to the host, and waits for the copy. */
 tw_status_t tw_device_optimizer_store(tw_device_optimizer_t *optimizer, size_t unit,
                                       const tw_device_state_copy_t *to);
 
@@ -74,8 +74,8 @@ typedef struct tw_device_news {
     uint16_t *weights; /**< bf16 [n_elems]; only the pieces are written */
     float *masters;    /**< fp32 [n_elems]; only the pieces are written */
 } tw_device_news_t;
-/** Run AdamW on a unit's pieces, and begin to copy the new weights to the host. It first waits for the copy
- *  of the unit two calls before, as two units' buffers are used in turn. */
+/** Run AdamW on a unit's pieces, then copy the new weights to the host. On the device this is ordered behind
+ *  the copy of the unit two calls before, as two buffers are used in turn; the host does not wait. */
 tw_status_t tw_device_optimizer_step(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_piece_t *pieces, size_t n_pieces,
                                      const tw_device_news_t *news);

@@ -37,8 +37,8 @@ static tw_status_t delta_create(tw_device_t *device, tw_quant_delta_stream_t **o
     return TW_OK;
 }
 
-/** The device has only the operations that creating a model calls. There are no streams and events, so
- *  destroying the model does not wait for any. */
+/** The device has only the operations that creating a model calls. Its streams and events are NULL, so
+ *  destroying the model does not wait for them. */
 tw_status_t tw_device_model_create_planned(const tw_model_config_t *config, tw_model_t **out)
 {
     static tw_device_products_t products = {.memory_bytes = TW_DEVICE_PRODUCTS_BYTES};

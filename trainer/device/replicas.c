@@ -237,7 +237,7 @@ void tw_device_replicas_destroy(tw_device_replicas_t *r)
     }
     tw_device_t *device = r->m->device;
     (void)device->use(device);
-    if (r->passed) { /* NULL: nothing was begun */
+    if (r->passed) { /* NULL: creation failed before any work was enqueued */
         (void)wait_here(r);
         device->event_destroy(device, r->passed);
     }

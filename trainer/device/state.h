@@ -7,8 +7,8 @@
  *  wait.c     waits; records the first error            orthogonal.c  makes matrices orthogonal
  *  replicas.c hpz's replicas in device memory
  *
- *  N = B * T rows of C channels; H heads of q and K of k and v, of D channels each; Q = (H + 2K) D; F: width
- *  of the hidden layer; V words. */
+ *  N = B * T rows of C channels; H query heads and K key/value heads of D channels; Q = (H + 2K) D columns of
+ *  q, k and v; F columns of the MLP's hidden layer; V words. */
 #pragma once
 
 #include "trainer/device/device.h"
@@ -112,16 +112,16 @@ tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved
 /** Return the bytes of the scratch buffer, without slots. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
-/** Returns arguments of attention for the heads in qkv. */
+/** Returns arguments of attention. The caller sets the pointers to q, k and v. */
 tw_cuda_attention_t tw_device_attention_args(const tw_device_sizes_t *sizes);
-/** Returns arguments for the heads of q, or of k, without weights and tables. */
+/** Returns arguments for the heads of q, or of k (is_k). The caller sets gamma, cosines, sines and x. */
 tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *sizes, const tw_model_config_t *config,
                                      int is_k);
 
 /* ---- units.c */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m);
 void tw_device_layouts_cleanup(tw_device_model_t *m);
-/** Return the bytes of all slots together: device memory; pinned host memory. */
+/** Return the bytes of all slots together: their device memory, their pinned host memory (host). */
 size_t tw_device_slots_bytes(const tw_device_model_t *m);
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
 tw_status_t tw_device_slots_init(tw_device_model_t *m);
@@ -131,7 +131,7 @@ tw_status_t tw_device_bring(tw_device_model_t *m, size_t unit, const void *const
 /** Wait until a unit's weights have been copied. Call this after enqueuing all work that reads the slot. */
 tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
-/** Set a unit's gradients to zero; `grads` as in model.h. */
+/** Set a unit's gradients on the device to zero. `grads` is the caller's, as in model.h. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
 /** Return a gradient's address on the device, between begin and end, or NULL if it is not to be computed. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);

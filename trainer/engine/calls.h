@@ -1,4 +1,4 @@
-/** Functions that the engine's files offer each other. Private to engine.
+/** Functions that the engine's files share. Private to engine. Each section is a file:
  *
  *  create.c     makes and destroys an engine               memory.c    its memory, counted
  *  partition.c  this rank's shard of each unit             walk.c      gathers units ahead of need
@@ -23,8 +23,9 @@ TW_C_BEGIN
 /* ---- create.c */
 /** Allocate an engine's memory. Its params, rank and world must be set. Collective unless is_planned. */
 tw_status_t tw_engine_take(tw_engine_t *engine);
+/** Set the engine's fields that depend only on params. */
 void tw_engine_describe(tw_engine_t *engine, const tw_engine_params_t *params);
-/** Free what was allocated; nothing may be in flight. */
+/** Free the engine's memory. Nothing may be in flight. */
 void tw_engine_cleanup(tw_engine_t *engine);
 
 /* ---- memory.c: zeroed, counted; freed with the engine. */
@@ -118,7 +119,7 @@ tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_c
 /** Add a request that another module (hpZ) has posted to ops. */
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request);
 tw_status_t tw_engine_wait(tw_engine_t *engine, tw_engine_ops_t *ops);
-/** Post and wait. */
+/** Post args as one operation and wait for it. */
 tw_status_t tw_engine_run(tw_engine_t *engine, const tw_coll_args_t *args);
 
 /* ---- walk.c */
@@ -128,7 +129,7 @@ tw_status_t tw_walk_enter(tw_engine_t *engine);
 void tw_walk_leave(tw_engine_t *engine);
 /** Visit every unit once, and copy all units' weights to `whole`, one after the other, unless it is NULL. */
 tw_status_t tw_walk_all(tw_engine_t *engine, void *whole);
-/** Point engine->weight_ptrs at the tensors of a whole unit. */
+/** Point engine->weight_ptrs at a unit's tensors in `whole`, the unit's weights one after the other. */
 void tw_walk_point_at(tw_engine_t *engine, size_t unit, const void *whole);
 
 /* ---- sync.c: used only with a delta; else no unit is ever ready, so there is nothing to wait for */
@@ -159,7 +160,7 @@ size_t tw_reduce_slice_elems(const tw_engine_t *engine);
 tw_status_t tw_loss_init(tw_engine_t *engine);
 /** Measure a sample of the gradients that an operation is about to send. */
 void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args);
-/** Measure a sample of this rank's weights, which are about to be gathered. */
+/** Measure a sample of this rank's shards of weights: the errors of encoding them for a gather. */
 void tw_loss_weights(tw_engine_t *engine);
 void tw_loss_merge(tw_engine_losses_t *sum, const tw_engine_losses_t *more);
 
@@ -215,7 +216,7 @@ tw_status_t tw_muon_apply(tw_engine_t *engine, size_t unit, double lr);
 void tw_muon_give_up(tw_engine_t *engine);
 
 /* ---- sample.c */
-/** Count the device memory that sampling will take. */
+/** Count the memory that sampling will need on rank 0 as TW_ENGINE_SCRATCH. */
 void tw_sample_init(tw_engine_t *engine);
 
 /* ---- update.c */

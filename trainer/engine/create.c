@@ -362,7 +362,7 @@ void tw_engine_cleanup(tw_engine_t *engine)
 {
     tw_update_cleanup(engine);
     tw_near_cleanup(engine);
-    tw_hpz_destroy(engine->hpz); /* before the memory of its replicas is freed */
+    tw_hpz_destroy(engine->hpz); /* must come before its replicas' memory is freed */
     tw_device_replicas_destroy(engine->replicas);
     tw_engine_free_all(engine);
 }

@@ -39,7 +39,7 @@ typedef struct tw_engine_notices {
     uint32_t any, all, first; /**< bits that at least one rank set, that every rank set, that rank 0 set */
 } tw_engine_notices_t;
 
-/** All pointers are borrowed for the engine's life. */
+/** Parameters of an engine. All pointers are borrowed for the engine's life. */
 typedef struct tw_engine_params {
     const tw_train_options_t *options; /**< after tw_train_config_resolve */
     tw_model_t *model;                 /**< the engine calls tw_model_reserve for its micro-batches */
@@ -53,8 +53,8 @@ typedef struct tw_engine_params {
 tw_status_t tw_engine_create(const tw_engine_params_t *params, tw_engine_t **out);
 void tw_engine_destroy(tw_engine_t *engine);
 
-/** A run of the optimizer's state that lies on this rank: elements first .. first + n_elems - 1 of a tensor.
- *  In stage 0 pieces are whole tensors. */
+/** The part of a tensor whose optimizer's state is on this rank: elements first .. first + n_elems - 1. In
+ *  stage 0 pieces are whole tensors. */
 typedef struct tw_engine_piece {
     size_t tensor, first, n_elems;
     float *master, *m, *v; /**< m and v are NULL for a frozen tensor */
@@ -66,7 +66,7 @@ const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_p
 /** Make the weights on all ranks exactly from the masters, which the caller has written. Collective. step is
  *  the number of steps done; recent_loss is tw_engine_recent_loss after that step, or 0 if unknown. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
-/** Copy the optimizer's state to its device, if it is on one, after tw_engine_loaded. Not collective.
+/** After tw_engine_loaded, copy the optimizer's state to its device, if it has one. Not collective.
  *  TW_ERR_CUDA. */
 tw_status_t tw_engine_bring_state(tw_engine_t *engine);
 /** The history that a checkpoint saves: to recognize bad steps, and to find the next batch. */
@@ -84,12 +84,13 @@ void tw_engine_pass_over(tw_engine_t *engine, uint64_t batches);
 /** Return the moving mean of losses, to which thinwire.loss_jump compares a new loss; 0: no step yet. */
 double tw_engine_recent_loss(const tw_engine_t *engine);
 uint64_t tw_engine_steps_done(const tw_engine_t *engine);
+/** Return the notices of the last step. */
 tw_engine_notices_t tw_engine_heard(const tw_engine_t *engine);
 
 /** Train on the next batch. Collective. TW_ERR_MISMATCH is an alarm, logged with rank and tensor: the
  *  gradient's norm is zero or not finite, the loss jumped, or replicas differ. If thinwire.bad_step is "skip"
- *  or "rollback", a bad step is no error: rank 0 logs it, out->is_bad is 1, nothing is updated, and the step
- *  counts as done. With "rollback" the caller then loads a checkpoint. */
+ *  or "rollback", up to thinwire.bad_steps_most bad steps are no errors: rank 0 logs them, out->is_bad is 1,
+ *  nothing is updated, and the step counts as done. With "rollback" the caller then loads a checkpoint. */
 tw_status_t tw_engine_step(tw_engine_t *engine, tw_trainer_step_t *out);
 /** Compute the mean loss over the first thinwire.val_sequences sequences of the validation split (fewer if
  *  the split has fewer); NaN if it has none. The loss does not depend on the number of ranks. Its last bits
@@ -210,8 +211,8 @@ int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t 
  *  open operation, and starts it at TW_ENGINE_NO_BUCKET, for none; this call updates it. */
 #define TW_ENGINE_NO_BUCKET SIZE_MAX
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
-/** Return a slice's most elements per rank (most), of which its length is a multiple (step). In stages 2 and
- *  3 gradients of a unit larger than a bucket are reduced in slices (tw_hpz_slice_next). */
+/** In stages 2 and 3 the gradients of a unit larger than a bucket are reduced in slices. Return the arguments
+ *  `most` (elements of a slice per rank) and `step` of tw_hpz_slice_next. */
 size_t tw_engine_reduce_slice_most(const tw_train_options_t *options, int world);
 size_t tw_engine_reduce_slice_step(const tw_train_options_t *options);
 TW_C_END

@@ -20,7 +20,7 @@ static size_t x_bytes(const tw_engine_t *engine)
            sizeof(float);
 }
 
-/** Allocate x[0 .. n_layer - 1] as one run of memory. */
+/** Allocate x[0 .. n_layer - 1] as one block of memory. */
 static tw_status_t take_inputs(tw_engine_t *engine, size_t x_elems)
 {
     size_t n = tw_size_mul(engine->n_layer, x_elems);

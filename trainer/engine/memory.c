@@ -14,7 +14,7 @@
 /* Allocations of at least this size are tensors. The engine's lists and pointers are always smaller. */
 #define TENSOR_BYTES ((size_t)1 << 24)
 
-/** Make room for n more entries. */
+/** Make room for n more items in a list. */
 static tw_status_t memory_grow(tw_engine_list_t *list, size_t n)
 {
     size_t max = list->max > 0 ? 2 * list->max : 64;
@@ -52,7 +52,7 @@ static void *alloc_memory(tw_engine_t *engine, size_t n_bytes)
 /* An address that is never mapped. */
 #define NOWHERE ((void *)(uintptr_t)4096)
 
-/** Map zeros, which take memory only where they are written. */
+/** Map zeroed pages, which take memory only when they are written. */
 static void *map_space(tw_engine_t *engine, size_t n_bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

@@ -30,7 +30,7 @@ void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, 
 tw_status_t tw_engine_note(tw_engine_t *engine, tw_engine_ops_t *ops, tw_coll_request_t *request)
 {
     ops->requests[ops->n_requests++] = request;
-    /* no more room: wait for earlier requests */
+    /* without overlap, or if the list is full, wait for all requests */
     int must_wait = !engine->options->overlap || ops->n_requests == ops->max_requests;
     return must_wait ? tw_engine_wait(engine, ops) : TW_OK;
 }

@@ -8,6 +8,7 @@
 
 TW_C_BEGIN
 
+/** Planned bytes that tw_engine_post has not computed yet. */
 #define TW_ENGINE_NOT_PLANNED UINT64_MAX
 
 /** Operations in flight that are waited for together. */
@@ -36,7 +37,7 @@ typedef struct tw_engine_unit {
     void *weights;          /* whole weights; stage 3: NULL */
     void *sent_grads;       /* whole gradients to send, of grad_type; NULL in stages 2 and 3: reduce_slots */
     void *sums;             /* whole, of sum_type: backward adds gradients here */
-    tw_engine_ops_t gather; /* stages 1 and 2: gather after the update */
+    tw_engine_ops_t gather; /* stages 1 and 2: gather of weights after the update */
     tw_engine_ops_t reduce; /* stages 0 and 1: reduction of gradients */
     uint64_t planned_gather, planned_reduce; /* inter-node bytes among all ranks, or TW_ENGINE_NOT_PLANNED */
 } tw_engine_unit_t;
@@ -77,7 +78,7 @@ typedef struct tw_engine_map {
     size_t n_bytes;
 } tw_engine_map_t;
 
-/** Addresses of blocks of memory. */
+/** A growing list of addresses: n used, max allocated. */
 typedef struct tw_engine_list {
     void **items;
     size_t n, max;
@@ -104,7 +105,7 @@ typedef struct tw_engine_muon {
     tw_engine_muon_place_t places[TW_ENGINE_MUON_PLACES]; /* units use them in turn */
     float *scratch;                                       /* scratch for one matrix */
     void *near;                                           /* scratch for one matrix on the model's device */
-    size_t *counts, *recv_counts;                         /* counts of the operation that is posted */
+    size_t *counts, *recv_counts;                         /* per rank, for the operation being posted */
 } tw_engine_muon_t;
 
 /** The optimizer on the model's device. */

@@ -179,7 +179,7 @@ static float *scratch_of(const call_t *call, int thread)
     return call->scratch + (size_t)thread * tw_attention_scratch_elems(call->shape->seq_len);
 }
 
-/** Compute a head of a sequence. */
+/** Compute the forward pass of one head of one sequence. */
 static void forward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;
@@ -229,7 +229,7 @@ static void add_to_columns(const head_t *head, tile_t tile, tw_matrix_t m, tw_ma
                                                    .beta = 1.0f});
 }
 
-/** Run the backward pass of a tile; p and dp: scratch (rows, cols). */
+/** Run the backward pass of a tile. p and dp are scratch, (rows, cols) each. */
 static void tile_backward(const head_t *head, tile_t tile, float *p, float *dp)
 {
     probabilities(head, tile, p);

@@ -22,7 +22,7 @@ size_t tw_head_rows(size_t vocab_size, size_t n);
 /** Return the mean loss. Write the gradient of scale * loss by norm to d_norm (N,C), and add its gradient by
  *  weight to d_weight (V,C). d_weight may be NULL; d_norm may be NULL if d_weight is. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
-/** Compute the mean loss of each sequence, [N / seq_len]. */
+/** Compute the mean loss of each sequence, losses [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);
 /** Compute logits [N / seq_len, V] for the token after token `at` of each sequence. Targets are ignored. */
 void tw_head_logits(const tw_head_t *head, size_t at, float *logits);

@@ -3,8 +3,8 @@
 
 #include "trainer/model/ops.h"
 
-/** Take a step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
- *  2014). */
+/** Hash x by a step of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+ *  OOPSLA 2014). */
 static uint64_t init_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -13,7 +13,7 @@ static uint64_t init_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/** Draw a number between 0 and 1, never 0. */
+/** Draw a number greater than 0 and less than 1. */
 static double uniform(uint64_t key, uint64_t counter)
 {
     return ((double)(init_mix(key ^ init_mix(counter)) >> 11) + 0.5) * 0x1p-53;

@@ -18,7 +18,7 @@ tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const void *weight, si
 /** Write n_elems elements of a weight from `first` on to y as fp32 (read), or add them to y (add). */
 void tw_weight_read(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);
 void tw_weight_add(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);
-/** Return a factor without its first `first` columns. */
+/** Return the factor that begins `first` elements later: at column `first`, or at row `first` / stride. */
 tw_matrix_t tw_factor_from(tw_matrix_t factor, size_t first);
 tw_matrix_t tw_transposed(tw_matrix_t factor);
 

@@ -40,15 +40,15 @@ typedef enum tw_model_rope_type {
     TW_MODEL_ROPE_DEFAULT, /**< no scaling */
     TW_MODEL_ROPE_LINEAR,  /**< all frequencies are divided by `factor` */
     TW_MODEL_ROPE_LLAMA3,  /**< low frequencies are divided by `factor`, medium ones by less */
-    TW_MODEL_ROPE_YARN,    /**< like LLAMA3, with other limits of low and medium (arXiv 2309.00071) */
+    TW_MODEL_ROPE_YARN,    /**< like LLAMA3, with limits in turns per n_positions (arXiv 2309.00071) */
     TW_MODEL_ROPE_COUNT
 } tw_model_rope_type_t;
 
-/** Rotary embeddings (arXiv 2104.09864). A comment that starts with types: only these use the field. */
+/** Rotary embeddings (arXiv 2104.09864). "TYPES:" in a comment: only these types use the field. */
 typedef struct tw_model_rope {
     double theta; /**< pair i of D / 2 rotates by theta^(-2i / D) radians per position (D = head_dim) */
     tw_model_rope_type_t type;
-    double factor;                            /**< all but default: at least 1 */
+    double factor;                            /**< all types but default: at least 1 */
     size_t n_positions;                       /**< llama3, yarn: longest sequence of pretraining */
     double low_freq_factor, high_freq_factor; /**< llama3: usually 1 and 4 */
     double beta_fast, beta_slow;              /**< yarn: usually 32 and 1 turns */
@@ -100,7 +100,7 @@ typedef struct tw_model_tensor {
     int n_dims;      /**< 1 or 2 */
     size_t shape[2]; /**< row-major; shape[1] is 1 if n_dims is 1 */
     size_t n_elems;
-    int decay; /**< 1: weight decay applies (the tensors of two dimensions) */
+    int decay; /**< 1: weight decay applies to it (1 for tensors of two dimensions) */
     /** Standard deviation of the initial values, which are normal. If it is 0, all are init_value. */
     double init_std;
     float init_value;
@@ -109,7 +109,7 @@ typedef struct tw_model_tensor {
 /** A unit has the model's tensors first_tensor .. first_tensor + n_tensors - 1. */
 typedef struct tw_model_unit {
     size_t first_tensor, n_tensors;
-    size_t n_elems; /**< elements of all of them */
+    size_t n_elems; /**< elements of all these tensors */
 } tw_model_unit_t;
 
 /** Return 1 if this processor multiplies bf16 faster than fp32. */
@@ -174,7 +174,7 @@ tw_status_t tw_model_reserve(tw_model_t *model, size_t batch, size_t seq_len);
 
 /** Tell where each token's document begins. starts int32 (B,T) holds indices into the token's sequence, at
  *  most the token's own index, and never decreasing. A token does not attend to tokens before its document.
- *  Positions still count from the sequence's begin. `starts` is borrowed until the next call of this function
+ *  Positions still count from the sequence's start. `starts` is borrowed until the next call of this function
  *  or of tw_model_reserve (a device reads it in embed_forward). With NULL, and after tw_model_reserve, each
  *  sequence is one document. */
 void tw_model_set_documents(tw_model_t *model, const int32_t *starts);

@@ -44,7 +44,7 @@ typedef struct tw_model_device_ops {
 
 /** Tensors of the root, in their order. */
 enum { TW_ROOT_WORDS, TW_ROOT_POSITIONS, TW_ROOT_GAMMA, TW_ROOT_BETA, TW_ROOT_HEAD, TW_ROOT_TENSORS };
-/** Most tensors that a kind of model lists for a block. */
+/** Most tensors of a block in any kind of model. */
 #define TW_MODEL_MOST_TENSORS 16
 
 /** Scratch of the root: parts of a model's scratch. */
@@ -82,11 +82,12 @@ static inline int tw_root_head_tensor(const tw_model_t *model)
     return model->root[TW_ROOT_HEAD] >= 0 ? TW_ROOT_HEAD : TW_ROOT_WORDS;
 }
 
-/** Set up computing as the config says. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged; call tw_model_cleanup. */
+/** Set up model->compute as the config says. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. After an error, too,
+ *  tw_model_cleanup frees it. */
 tw_status_t tw_model_compute_init(tw_model_t *model);
-/** Make products for at least n_threads threads. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
+/** Make a tw_products_t for each of at least n_threads threads. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL, logged. */
 tw_status_t tw_model_compute_threads(tw_model_t *model, size_t n_threads);
-/** Free tensors, their names and units, and what the model computes with. */
+/** Free tensors, their names, units, and model->compute. */
 void tw_model_cleanup(tw_model_t *model);
 
 /** Fill in tensors, units, root and block from the config (tensors.c). TW_ERR_NO_MEMORY, logged;
@@ -112,7 +113,7 @@ tw_status_t tw_root_head(tw_model_t *model, const void *const *weights, const fl
 tw_status_t tw_root_losses(tw_model_t *model, const void *const *weights, const float *x,
                            const int32_t *targets, double *losses);
 void tw_root_logits(tw_model_t *model, const void *const *weights, const float *x, size_t at, float *logits);
-/** Make a model of each kind, from a valid config. TW_ERR_NO_MEMORY, logged. */
+/** Make a model of one kind, from a valid config. TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_gpt2_create(const tw_model_config_t *config, tw_model_t **out);
 tw_status_t tw_llama_create(const tw_model_config_t *config, tw_model_t **out);
 

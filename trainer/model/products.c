@@ -26,7 +26,7 @@ typedef struct entry {
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, c;
     dnnl_memory_t scratch; /* NULL: the code needs none */
-    struct entry *next;    /* next entry of the same bucket */
+    struct entry *next;    /* next entry of the same hash bucket */
 } entry_t;
 
 #define BUCKETS 256
@@ -357,7 +357,7 @@ static int run_widened(tw_products_t *products, const tw_product_t *p)
 void tw_product_run(tw_products_t *products, const tw_product_t *p)
 {
     if (omp_get_max_threads() != 1) {
-        omp_set_num_threads(1); /* for parallel regions that the calling thread opens */
+        omp_set_num_threads(1); /* oneDNN must not start threads: the pool's threads call it */
     }
     if (run_as_it_is(products, p) || run_widened(products, p)) {
         return;

@@ -28,7 +28,7 @@ typedef struct tw_compute {
     uint16_t *narrow, *narrow_d;
 } tw_compute_t;
 
-/** Compute a large product in pieces. */
+/** Compute a product in pieces (pieces.c), each by one thread. */
 void tw_spread_product(const tw_compute_t *compute, const tw_product_t *product);
 /** How a product is divided into pieces. Pieces in the last row or column may be smaller. */
 typedef struct tw_pieces {
