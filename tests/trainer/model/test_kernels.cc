@@ -372,8 +372,8 @@ INSTANTIATE_TEST_SUITE_P(
         tw_attention_shape_t{1, 130, 2, 1, 2, 65, nullptr},
         tw_attention_shape_t{1, 130, 2, 1, 2, 2, nullptr}));
 
-/* Numbers from -2 to 2. Unlike a normal distribution's, no C library computes them, so that they are the same on
- * every processor. */
+/* Numbers from -2 to 2. Unlike those of a normal distribution, no C library computes them, so they are the
+ * same on every processor. */
 Floats even_floats(size_t n, uint32_t seed)
 {
     std::mt19937 random(seed);
