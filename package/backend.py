@@ -1,12 +1,12 @@
-"""What `pip wheel .` and `pip install .` call (PEP 517): the package's wheel, with a C compiler alone.
-It has no CUDA, so no kernels for GPUs and no interposer.
+"""The build backend (PEP 517) that `pip wheel .` and `pip install .` call. It needs only a C compiler.
+The wheel has no CUDA code: no kernels for GPUs and no interposer.
 
-What is compiled, with which flags, and what is exported, is read in Bazel's own files (targets.py, .bazelrc).
+Sources, compiler flags and exported names are read from Bazel's own files (targets.py, .bazelrc).
 
-  CC                 the compiler (default: cc), with arguments if need be
-  THINWIRE_PREFIX    folders to look for libraries in, first, with : between them; each has include and lib
+  CC                 the compiler, with arguments if it needs any (default: cc)
+  THINWIRE_PREFIX    folders to search for libraries first, separated by ":"; each has include and lib
   THINWIRE_PLATFORM  the wheel's platform (default: linux_ARCH of this machine). With manylinux_2_N_ARCH
-                     nothing may need a newer glibc than 2.N."""
+                     the build fails if a library needs a newer glibc than 2.N."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from targets import Attributes, Tree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLAG = re.compile(r"^build(?::release)? --(?:conly|c)opt=(?!-g|-W)(\S+)$", re.M)
-# {target: (a header, the library; "" where the header has all)}
+# {target: (a header to look for, the library to link; "" for a library that needs only its headers)}
 LIBRARIES = {
     "//third_party/jansson:jansson": ("jansson.h", "libjansson"),
     "//third_party/sodium:sodium": ("sodium.h", "libsodium"),
     "//third_party/ucx:ucx": ("ucp/api/ucp.h", ""),
     "//third_party/xxhash:xxhash": ("xxhash.h", ""),
 }
-# Those headers, and what they include.
+# Headers of LIBRARIES, and the headers that they include in turn.
 HEADERS = ("jansson*.h", "sodium*", "uc[mpst]", "xxh*.h")
-# Attributes of rules that this build reads, or need not know. Any other one is an error.
+# Attributes of Bazel rules that this build reads or can ignore. Any other attribute is an error.
 KNOWN = {"additional_linker_inputs", "alwayslink", "copts", "deps", "folder", "hdrs", "linkopts",
          "linkshared", "local_defines", "name", "rule", "srcs", "target_compatible_with", "textual_hdrs",
          "visibility"}
@@ -64,7 +64,7 @@ def run(*command: object) -> None:
 
 
 class Build:
-    """A build for `machine` (x86_64, aarch64) in the folder `out`, which its caller removes."""
+    """A build for `machine` ("x86_64", "aarch64") in the folder `out`, which the caller removes."""
 
     def __init__(self, out: pathlib.Path, machine: str):
         self.out, self.machine, self.tree = out, machine, Tree(ROOT, machine)
@@ -80,8 +80,8 @@ class Build:
         return [pathlib.Path(one) for one in found if one]
 
     def _find(self, header: str, library: str) -> list[str]:
-        """Links a library's headers into the build's folder. Returns what to link the library by: an archive
-        where there is one."""
+        """Links a library's headers into the build's folder. Returns the linker's arguments for the library:
+        the static archive if there is one, else the shared library."""
         for prefix in self.prefixes():
             folders = [prefix / "lib" / (self.machine + "-linux-gnu"), prefix / "lib64", prefix / "lib"]
             paths = [folder / (library + end) for end in (".a", ".so") for folder in folders]
@@ -98,7 +98,7 @@ class Build:
         fail(MISSING % (library or header, ", ".join(map(str, self.prefixes()))))
 
     def _plan(self, target: Attributes) -> list[pathlib.Path]:
-        """Objects of a target's own sources."""
+        """Returns the object files of a target's own C sources, and registers them to be compiled."""
         if target["rule"] == "cuda_library":
             return []
         if set(target) - KNOWN:
@@ -115,7 +115,7 @@ class Build:
 
     def _link(self, target: Attributes, inputs: typing.Sequence[object]) -> pathlib.Path:
         made = self.out / target["name"].replace("_linked", "")
-        # Libraries stand among the inputs; what is exported is a matter of the version script.
+        # Drop options that the build replaces: libraries are in `inputs`, _export() writes its own script.
         options = [one for one in target["linkopts"] if not one.startswith(("-l:", "-Wl,@"))]
         places = {"$(location :": "%s/" % self.out, "$(location ": target["folder"] + "/", ")": ""}
         for text, place in places.items():
@@ -124,17 +124,17 @@ class Build:
         return made
 
     def _export(self) -> None:
-        """Writes the version script: the names that public headers declare."""
+        """Writes the linker's version script, which exports the names that public headers declare."""
         defs = self.tree.run("package", "defs.bzl")
         scripts = [self.out / ("exported." + end) for end in ("options", "map", "names")]
         run(sys.executable, "package/exports.py", "THINWIRE_" + defs["ABI"], *scripts,
             *["/".join(self.tree.split(label, "")) for label in defs["PUBLIC_HEADERS"]])
-        # Some linkers refuse a name that nothing here defines.
+        # This build has no CUDA functions, and some linkers refuse an undefined name in the script.
         text = re.sub(r"^ *tw_\w+_cuda_\w+;\n", "", scripts[1].read_text(), flags=re.M)
         scripts[1].write_text(text)
 
     def make(self, *labels: str) -> list[pathlib.Path]:
-        """Makes the shared libraries of these targets."""
+        """Builds the shared libraries of these targets. Returns their paths."""
         (self.out / "include").mkdir()
         found = {label: self._find(*library) for label, library in LIBRARIES.items()}
         needs = [(label, self.tree.closure(label)) for label in labels]
@@ -148,7 +148,7 @@ class Build:
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: object = None) -> str:
-    """What pip reads before it builds. Returns the folder's name."""
+    """Writes the metadata that pip reads before it builds. Returns the name of the metadata's folder."""
     version = wheel.version_of(ROOT / "core/core.h")
     name = "thinwire-%s.dist-info" % version
     folder = pathlib.Path(metadata_directory) / name
@@ -159,7 +159,7 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: o
 
 def build_wheel(wheel_directory: str, config_settings: object = None,
                 metadata_directory: object = None) -> str:
-    """Returns the wheel's name."""
+    """Builds the wheel. Returns its file name."""
     named = os.environ.get("THINWIRE_PLATFORM") or "linux_" + platform.machine()
     machine = next((one for one in ("x86_64", "aarch64") if named.endswith("_" + one)), "")
     if not machine:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""ship.py LIBRARY OUT: a shared library as it leaves the machine that built it: without symbols that only
-debuggers need, and without folders of that machine to look for libraries in (DT_RUNPATH, DT_RPATH)."""
+"""ship.py LIBRARY OUT: copies a shared library for other machines. Removes symbols that only debuggers need,
+and the build machine's folders to search for libraries (DT_RUNPATH, DT_RPATH)."""
 
 import pathlib
 import platform
@@ -18,7 +18,7 @@ DT_NULL, DT_STRTAB, DT_RPATH, DT_RUNPATH = 0, 5, 15, 29
 
 
 def segments(image):
-    """Returns (type, offset, address, bytes) of each segment of an ELF file."""
+    """Yields (type, offset in the file, address, bytes in the file) of each segment of an ELF file."""
     header = HEADER.unpack_from(image)
     if header[0][:6] != b"\x7fELF\x02\x01":
         sys.exit("ship.py: not a library for 64 bits, little-endian")
@@ -29,8 +29,8 @@ def segments(image):
 
 
 def without_paths(image):
-    """Remove the paths of libraries: other entries of the dynamic section move up; the text of a path
-    becomes empty."""
+    """Remove DT_RPATH and DT_RUNPATH from the dynamic section, in place, and zero their text. Later entries
+    move up."""
     loads = [one for one in segments(image) if one[0] == PT_LOAD]
     for _, begin, _, in_file in [one for one in segments(image) if one[0] == PT_DYNAMIC]:
         entries = [ENTRY.unpack_from(image, begin + at) for at in range(0, in_file, ENTRY.size)]

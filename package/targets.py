@@ -1,5 +1,5 @@
-"""What Bazel's BUILD files say of a library, for a build without Bazel: they are run as Python, with
-rules that write down what they are called with."""
+"""Reads Bazel's BUILD files for a build without Bazel. They are run as Python. Each rule is a function that
+only records the arguments of its call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import re
 import typing
 
 Attributes = dict[str, typing.Any]
-# What //third_party's local CUDA file would say: nothing is compiled for GPUs here.
+# Values that BUILD files load from @local_cuda. This build compiles nothing for GPUs.
 LOCAL_CUDA = {"CUDA_FOUND": False, "NCCL_FOUND": False, "NVCC": ""}
 LABEL = re.compile(r"(?://([^:]*))?:?(.*)")
 
 
 class _Names(dict):
-    """The globals of a file: Python's own; any other function is a rule, whose call is written down in
-    `targets`."""
+    """The globals of a BUILD file. A name that Python does not know is taken for a rule: a function that
+    records its call's arguments in `targets`."""
 
     def __init__(self, tree: Tree, folder: str):
         super().__init__(glob=self._glob, load=self._load, select=self._select)
@@ -48,21 +48,21 @@ class _Names(dict):
 
 
 class Tree:
-    """The sources below `root`, as they are built for `machine` (x86_64, aarch64)."""
+    """The sources below `root`, as they are built for `machine` ("x86_64", "aarch64")."""
 
     def __init__(self, root: pathlib.Path, machine: str):
         self.root, self.machine = root, machine
         self._read: dict[tuple[str, str], _Names] = {}
 
     def split(self, label: str, folder: str) -> tuple[str, str]:
-        """The folder and the name of a label that stands in `folder`."""
+        """Returns (folder, name) of a label. A relative label is relative to `folder`."""
         found = LABEL.fullmatch(label)
         assert found
         named = folder if found[1] is None else found[1]
         return named, found[2] or named.rsplit("/", 1)[-1]
 
     def run(self, folder: str, name: str) -> _Names:
-        """The names that a file of Bazel's defines, and its targets."""
+        """Run a BUILD or .bzl file, once. Returns its globals and targets."""
         if (folder, name) not in self._read:
             path = self.root / folder / name
             names = self._read[folder, name] = _Names(self, folder)
@@ -70,7 +70,8 @@ class Tree:
         return self._read[folder, name]
 
     def closure(self, label: str, folder: str = "") -> dict[str, Attributes]:
-        """{label: attributes} of a target and all that it needs; what is not here is a KeyError."""
+        """Returns {label: attributes} of a target and all targets that it needs. KeyError for a target that
+        no BUILD file here has."""
         found: dict[str, Attributes] = {}
         waiting = [self.split(label, folder)]
         while waiting:

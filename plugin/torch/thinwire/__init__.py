@@ -8,7 +8,7 @@
     thinwire.delta.encode(old, new)                              weights that have changed, for somewhere else
     python -m thinwire info | diff | patch
 
-Each name is loaded when it is first asked for: torch imports this file in every program."""
+Each name is loaded at its first use, because torch imports this file in every program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if typing.TYPE_CHECKING:
 __all__ = ["ThinwireError", "__version__", "at_owner", "ddp_hook", "delta", "disable", "enable", "exact",
            "quantize", "report", "timeline", "unquantized"]
 
-# {name: (module, its name there)}
+# {public name: (module that defines it, its name in that module)}
 _PLACES = {
     "ThinwireError": (".capi", "ThinwireError"),
     "at_owner": (".muon", "at_owner"),

@@ -14,7 +14,7 @@ from .version import __version__
 
 
 class _Progress:
-    """Prints a line on stderr now and then: over the last one on a terminal, below it elsewhere."""
+    """Prints progress on stderr: on a terminal each line overwrites the last one, in a file it follows it."""
 
     def __init__(self, quiet: bool):
         self._terminal = sys.stderr.isatty()
@@ -31,7 +31,7 @@ class _Progress:
         print(("\r%s " if self._terminal else "%s\n") % text, end="", file=sys.stderr, flush=True)
 
     def end(self) -> float:
-        """End the line. Returns the seconds since the beginning."""
+        """End the progress line. Returns the seconds since this object was made."""
         if self._said and self._terminal:
             print(file=sys.stderr)
         return time.monotonic() - self._begin
@@ -101,12 +101,12 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Read 60 or 60s."""
+    """Parse seconds: "60" or "60s"."""
     return float(text.removesuffix("s"))
 
 
 def _count(text: str) -> float:
-    """Read 124M, 7G or 7e9."""
+    """Parse a count: "124M", "7G" or "7e9"."""
     unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper(), 1)
     return float(text[:-1] if unit > 1 else text) * unit
 
@@ -174,8 +174,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status. It is 1, with a line that says why, for weights, files or a library that do
-    not fit."""
+    """Run a command. Returns the exit status. If weights, files or the library are wrong, the status is 1 and
+    a line on stderr says why."""
     args = _parser().parse_args(arguments)
     try:
         return args.run(args)

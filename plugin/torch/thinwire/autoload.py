@@ -1,6 +1,6 @@
-"""What happens at the end of `import torch`: a backend's name is registered and, with TW_FSDP or TW_DDP, a
-function wrapped. The rest is loaded when there is a process group: most programs that import torch never make
-one."""
+"""What `import torch` runs at its end: registers the backend "thinwire" and, with TW_FSDP or TW_DDP, wraps
+init_process_group(). The rest of the package is loaded when a program makes a process group: most programs
+that import torch never make one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typing
 
 from .switches import SWITCHES, is_on, log, requiring, set_up_logging
 
-# Modules that may hold the function under its name from before it was wrapped.
+# Modules that may have imported init_process_group() before it was wrapped.
 HOLDERS = ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 
 
@@ -20,7 +20,7 @@ def _create(options: object, backend_options: object) -> object:
 
 
 def _is_off(error: Exception) -> None:
-    """Warn that Thinwire is off, and let the job go on; raise the error if Thinwire is required."""
+    """Raise the error if the job requires Thinwire. Otherwise warn that Thinwire is off."""
     if requiring():
         raise error
     if any(map(is_on, SWITCHES)):
@@ -32,14 +32,14 @@ def begin() -> None:
     """Start Thinwire for a new default group."""
     try:
         startup = importlib.import_module(".startup", __package__)
-    except Exception as error:  # this torch lacks what is imported
+    except Exception as error:  # this version of torch lacks something that startup.py imports
         _is_off(error)
     else:
         startup.begin()
 
 
 def _watch(distributed: typing.Any) -> None:
-    """Call begin() for each default group."""
+    """Wrap init_process_group(), so that it calls begin() after it has made the default group."""
     original = distributed.init_process_group
 
     @functools.wraps(original)

@@ -1,7 +1,8 @@
 """A backend of torch.distributed for CPUs: init_process_group("cpu:thinwire,cuda:nccl").
 
-Large all-gathers, reduce-scatters and all-reduces go over Thinwire, all else to gloo. Nothing is quantized
-unless quantize() says so for a group: a backend cannot tell a checkpoint's gather from a weight's."""
+Large all-gathers, reduce-scatters and all-reduces go over Thinwire, all other operations to gloo. Nothing is
+quantized until a program calls quantize() for a group, because a backend cannot know whether a gather is for
+a checkpoint, which must be exact, or for a forward pass."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .engine.communicators import TYPES, Communicator, Use
 from .reporting import report
 from .switches import log
 
-# Methods that are gloo's, as far as this torch has them.
+# Methods that are passed on to gloo, if this version of torch has them.
 DELEGATED = (
     "allgather", "allgather_coalesced", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
     "allreduce_coalesced", "allreduce_sparse", "alltoall", "alltoall_base", "all_to_all_single", "barrier",
@@ -32,7 +33,8 @@ DELEGATED = (
 
 
 class _Backend:
-    """The backend of one process group; torch's own class is its other base, which has rank() and size()."""
+    """The backend of one process group. _class() adds torch's own class as a second base: it has rank() and
+    size()."""
 
     base: typing.Any
     gloo: typing.Any  # gloo's class
@@ -69,8 +71,8 @@ class _Backend:
         return "thinwire/%d" % rank
 
     def _ranks_agree(self) -> bool:
-        """Whether the ranks have the same limit. Asked before any size is looked at, or ranks would go
-        different ways."""
+        """Returns whether all ranks have the same TW_MIN_BYTES. If not, all operations go to gloo: otherwise
+        some ranks would choose Thinwire and others gloo for one operation."""
         if self._same_rules is None:
             keys = [self._key(rank) for rank in range(self.size())]
             limits = [one.decode() for one in self._store.multi_get(keys)]
@@ -85,8 +87,8 @@ class _Backend:
                                          inside.backend_timeout_sec(self._gloo))
 
     def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
-        """Whether an operation goes over Thinwire; all ranks find the same. gloo complains of what is
-        wrong."""
+        """Returns whether an operation goes over Thinwire. All ranks get the same answer. Wrong arguments go
+        to gloo, which raises an error."""
         plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
                     for one in (whole, shard))
         same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
@@ -112,7 +114,7 @@ class _Backend:
     def _all_gather(self, output: torch.Tensor, input: torch.Tensor, *options: typing.Any) -> dist.Work:
         if not self._fits(output, input, len(self._ranks)):
             return self._to_gloo(inside.ALL_GATHER, output, input, *options)
-        # A type that Thinwire does not know is moved as bytes.
+        # Thinwire gathers tensors of a type that it does not know as bytes.
         dtype = output.dtype if output.dtype in TYPES else torch.uint8
         whole, shard = output.view(-1).view(dtype), input.view(-1).view(dtype)
         own = whole.narrow(0, self.rank() * shard.numel(), shard.numel())
@@ -158,7 +160,7 @@ class _Backend:
             lambda table: table.reduce(tensor.data_ptr()), None, (tensor,), reduction), tensors)
 
     def shutdown(self) -> None:
-        """End the backend: torch destroys its group."""
+        """End the backend. torch calls this when it destroys the group."""
         _backends.pop(self._id, None)
         self._gloo.shutdown()
 
@@ -183,7 +185,7 @@ def _delegate(name: str) -> Callable[..., object]:
 
 @functools.cache
 def _class() -> typing.Any:
-    """Make the class of backends from the base class that this torch has."""
+    """Make the backend's class from _Backend and the base class that this version of torch has."""
     inside.check_backend()
     base, gloo = inside.backend_classes()
     ours = {"base": base, "gloo": gloo} | dict.fromkeys(inside.ALL_GATHER, _Backend._all_gather)
@@ -192,20 +194,21 @@ def _class() -> typing.Any:
     return type("ThinwireBackend", (_Backend, base), ours | delegates)
 
 
-# {name of a group: its backend}, kept until the group is destroyed: torch holds the part in C++ alone
+# {name of a group: its backend}. torch holds only the C++ part, so this keeps the Python part alive until the
+# group is destroyed.
 _backends: dict[str, typing.Any] = {}
 
 
 def create(options: typing.Any, _backend_options: object) -> object:
-    """Make the backend of a new process group; torch calls this for the name "thinwire"."""
+    """Make the backend of a new process group. torch calls this for groups of the backend "thinwire"."""
     backend = _backends[options.group_id] = _class()(options)
     return backend
 
 
 def quantize(group: dist.ProcessGroup, codec: str | None) -> None:
-    """Quantize what this group sends over the backend "thinwire" from now on: "int8", "int4:hadamard"; None
-    or "plain" ends that. Not for a group that also gathers checkpoints. On all ranks of the group, between
-    the same operations."""
+    """Set the codec of all that this group sends over the backend "thinwire" from now on: "int8",
+    "int4:hadamard". None or "plain": no codec. All ranks of the group must call this between the same two
+    operations. Do not quantize a group that also gathers checkpoints."""
     backend = _backends.get(group.group_name)
     if backend is None:
         raise ValueError("the group %r is not of the backend thinwire" % group.group_name)

@@ -1,7 +1,7 @@
-"""Thinwire's C library under Python: its functions and structures, as its public headers declare them.
+"""Thinwire's C library for Python (ctypes): its functions and structures, as its public headers declare them.
 
-Every call here releases the GIL. Structures have the layout of the library's interface version, which the
-name of the library carries; a test compares them with the headers."""
+Every call of the library releases the GIL. The structures are those of one interface version, which is part
+of the library's file name. A test compares them with the headers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ _KINDS = {"int": C.c_int, "size_t": C.c_size_t, "double": C.c_double, "float": C
 
 
 def _fields(text: str, *pointed: type[C.Structure]) -> list[tuple[str, typing.Any]]:
-    """Parse the fields of a structure, "int rank, world; Job* job". pointed: what it has pointers to."""
+    """Parse the fields of a structure, such as "int rank, world; Job* job". pointed: structures that fields
+    point to."""
     kinds = _KINDS | {one.__name__ + "*": C.POINTER(one) for one in pointed}
     return [(name, kinds[kind]) for kind, *names in (one.replace(",", "").split() for one in text.split(";"))
             for name in names]
@@ -55,7 +56,7 @@ class Codec(C.Structure):
     """tw_quant_codec_t"""
 
     _fields_ = _fields("int kind, block, scale, round, hadamard, step")
-    columns: bool | None = None  # whether gradients' columns are scaled; the library has no such field
+    columns: bool | None = None  # whether gradients' columns are scaled (columns.py); not a field in C
 
     @functools.cached_property
     def lossless(self) -> bool:
@@ -63,7 +64,7 @@ class Codec(C.Structure):
 
     @functools.cached_property
     def says_length(self) -> bool:
-        """Whether its messages have no fixed length: each says its own."""
+        """Whether messages of this codec vary in length. Each such message says its own length."""
         return lib().tw_quant_form(C.byref(self)) == MESSAGE
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ class Codec(C.Structure):
 
 
 def says_length(*codecs: Codec | None) -> bool:
-    """Whether messages of one of these codecs have no fixed length."""
+    """Returns whether messages of any of these codecs vary in length."""
     return any(one is not None and one.says_length for one in codecs)
 
 
@@ -193,7 +194,7 @@ class DoctorCluster(C.Structure):
     _fields_ = _fields("int n_nodes, ranks_per_node; double link_bps, n_params")
 
 
-# {the C name: its class}
+# {name of a structure in C: its class here}
 STRUCTURES = {one.__doc__: one for one in C.Structure.__subclasses__() if one.__module__ == __name__}
 
 LOG_SINK = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p, C.c_int, C.c_char_p)
@@ -268,14 +269,15 @@ _FUNCTIONS = {
 }
 TIMEOUT_HINT = ("the limit is the process group's, init_process_group(timeout=...), "
                 "unless TW_COLL_TIMEOUT is set")
-# An error line that contains FOLLOWING, at most FOLLOWS_SEC after another one, only follows from that one.
+# If one rank fails, others log that it gave the job up. An error line that contains FOLLOWING is therefore
+# taken for a consequence of another error line of the last FOLLOWS_SEC seconds.
 FOLLOWING, FOLLOWS_SEC = "gave the job up", 5.0
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 
 
 class ThinwireError(RuntimeError):
-    """A call of the library failed. status: its tw_status_t; failed_rank: the rank of the job that is to
-    blame, or -1."""
+    """A call of the library failed. status: the call's tw_status_t. failed_rank: the job's rank that caused
+    the failure; -1 if no rank is known to have caused it."""
 
     def __init__(self, what: str, status: int, failed_rank: int = -1, detail: str = ""):
         self.status, self.failed_rank = status, failed_rank
@@ -287,7 +289,7 @@ class ThinwireError(RuntimeError):
 
 
 class _Log:
-    """Passes the library's log lines to Python's logger and keeps the last error for exceptions' texts."""
+    """Passes the library's log lines to Python's logger, and keeps the last error line for exceptions."""
 
     def __init__(self) -> None:
         self.last_error = ""
@@ -295,7 +297,7 @@ class _Log:
         self.sink = LOG_SINK(self._line)
 
     def _keep(self, text: str) -> None:
-        """Remember an error, unless it only follows from one of just now."""
+        """Keep an error line, unless it is only a consequence of the one that is kept (FOLLOWING)."""
         now = time.monotonic()
         if FOLLOWING not in text or now - self._since > FOLLOWS_SEC:
             self.last_error, self._since = text, now
@@ -313,7 +315,7 @@ _log = _Log()
 
 
 def path() -> str:
-    """The library's path, or the name that the loader is asked for."""
+    """Returns the library's path, or its bare name if the loader has to search for it."""
     given = os.environ.get("TW_LIBRARY")
     beside = pathlib.Path(__file__).parent / LIBRARY
     return given or (str(beside) if beside.exists() else LIBRARY)
@@ -321,8 +323,8 @@ def path() -> str:
 
 @contextlib.contextmanager
 def _no_signal_handlers() -> Iterator[None]:
-    """Keep UCX from catching signals while it is loaded, unless its own variables ask for that: signals are
-    the job's."""
+    """Keep UCX from installing signal handlers when it is loaded: the job may have its own. The user's values
+    of these UCX variables win."""
     quiet = {"UCX_HANDLE_ERRORS": "none", "UCX_DEBUG_SIGNO": "0"}
     ours = [name for name in quiet if name not in os.environ]
     os.environ.update((name, quiet[name]) for name in ours)
@@ -337,7 +339,8 @@ UCX_MISSING = "UCX is missing, which ranks of one node need: install Debian's li
 
 
 def _ucx_of_pypi() -> bool:
-    """Load PyPI's libucx, which the loader does not find by itself. Returns False if it is not installed."""
+    """Load UCX from PyPI's package libucx: the loader does not search there. Returns False if that package is
+    not installed."""
     try:
         importlib.import_module("libucx").load_library()
     except (ImportError, OSError, AttributeError) as error:
@@ -355,15 +358,15 @@ def _open() -> C.CDLL:
 
 
 def find_ucx() -> bool:
-    """Load UCX. Returns False if there is none."""
+    """Load UCX. Returns False if UCX is not installed."""
     knows = lib().tw_transport_ucx_knows
     with _no_signal_handlers():
         return bool(knows(HOST) or (_ucx_of_pypi() and knows(HOST)))
 
 
 def check_ucx() -> None:
-    """Raise ImportError if this job needs UCX and there is none. The library itself would notice only when it
-    connects."""
+    """Raise ImportError if this job needs UCX and UCX is not installed. Without this check the job would fail
+    later, when ranks connect."""
     if not find_ucx() and lib().tw_transport_needs_ucx(None):
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
         raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))
@@ -383,7 +386,7 @@ def _load() -> C.CDLL:
 
 
 def lib() -> C.CDLL:
-    """The library, which the first call loads, without UCX. ImportError says what is missing."""
+    """Returns the library. The first call loads it, but not UCX. ImportError if it cannot be loaded."""
     global _loaded
     if _loaded is None:
         with _loading:
@@ -397,13 +400,13 @@ def last_error() -> str:
 
 
 def stop_logging() -> None:
-    """Give the log back to the library: its threads may still log when the interpreter ends."""
+    """Let the library log to stderr itself: its threads may still log when the interpreter has ended."""
     if _loaded is not None:
         _loaded.tw_log_set_sink(None, None)
 
 
 def check(status: int, what: str, failed_rank: int = -1) -> None:
-    """Raise ThinwireError for a failure."""
+    """Raise ThinwireError if `status` is a failure. what: the operation, for the error's text."""
     if status < 0:
         raise ThinwireError(what, status, failed_rank, _log.last_error)
 
@@ -415,8 +418,8 @@ def lossless() -> Codec:
 
 
 def parse_codec(text: str | None) -> Codec | None:
-    """Parse a codec's text. None for "plain", "", None, and "exact", which is plain's name until 0.2.
-    ValueError names what is wrong."""
+    """Parse a codec's text, such as "int4:hadamard". Returns None for "plain", "" and None, and for "exact",
+    the name of "plain" until version 0.2. ValueError for a text that is not a codec."""
     if text in (None, "", "plain", "exact"):
         return None
     codec = Codec()

@@ -1,1 +1,1 @@
-"""One collective operation on tensors: its shape and codec, what is sampled of it, torch's handles on it."""
+"""One collective operation on tensors: its shape, its codec, samples for the report, and torch's handles."""

@@ -1,10 +1,11 @@
 """Scales of columns, for gradients that are sent with loss.
 
-A block of 128 numbers has one scale: where one input of a layer is 100 times as large as the others, so is
-its column of the gradient, and what shares a block with it becomes 0, in every step. So each matrix is
-divided, column by column, by powers of two that all ranks have in common, and the sum is multiplied by them:
-that rounds nothing. They come from the sums of squares of the operation before, which a small all-reduce
-brings to all ranks meanwhile, with the same bits; the very first operation goes without loss."""
+A codec gives a block of, say, 128 numbers one scale. If one input of a layer is 100 times as large as the
+others, its column of the gradient is, too, and the other numbers of its blocks become 0 in every step. So
+each column of a matrix is divided by a power of two before the operation, and the sum is multiplied by it
+afterwards, which rounds nothing. The powers come from the columns' sums of squares in the operation before. A
+small all-reduce sums those over all ranks, so all ranks have the same powers. The very first operation has no
+sums yet: it goes without loss."""
 
 from __future__ import annotations
 
@@ -24,41 +25,42 @@ from ..telemetry.tally import book
 KIND = "column scales"
 KEEPS = 0.5  # share of the earlier sums that each operation keeps
 SAMPLE_ROWS = 512  # rows of a matrix that are summed, at most
-# A matrix with fewer rows that are not 0 is not scaled. A part of a typical row is added to each column's
-# sum: the column may be 0 in all rows but one today and in none tomorrow.
+# A matrix with fewer than LEAST_ROWS rows that are not 0 is not scaled. PRIOR_ROWS of a typical row is added
+# to each column's sum, so that a column with few values that are not 0 gets no extreme scale.
 LEAST_ROWS, PRIOR_ROWS = 32, 0.25
-# Largest exponent of a scale; fp16 itself has 5 bits for its exponent.
+# Largest exponent of a scale. fp16 has a smaller limit because its own exponent has only 5 bits.
 LIMIT, FP16_LIMIT = 60, 12
 
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """A parameter's part of what one rank sends (its run), in elements."""
+    """A parameter's place in a run: the consecutive elements that belong to one rank. In elements."""
 
     offset: int
     n_elems: int
     columns: int
 
     def of(self, run: torch.Tensor, copies: int) -> torch.Tensor:
-        """Returns this matrix in each of the runs, which follow one another: (copies, rows, columns)."""
+        """Returns a view (copies, rows, columns) of this matrix in all of `copies` consecutive runs."""
         flat = run.view(-1)
         return flat.as_strided((copies, self.n_elems // self.columns, self.columns),
                                (flat.numel() // copies, self.columns, 1), flat.storage_offset() + self.offset)
 
 
 def matrices(pieces: Sequence[segments.Piece], offsets: Sequence[int], itemsize: int) -> list[Matrix]:
-    """The matrices among the pieces that are sent with loss."""
+    """Returns the matrices among the pieces that are quantized. offsets: where the pieces begin, in bytes."""
     return [Matrix(offset // itemsize, one.n_elems, one.columns) for one, offset in zip(pieces, offsets)
             if one.columns > 1 and one.n_elems and one.n_elems % one.columns == 0 and not one.unquantized]
 
 
 def _powers(exponents: torch.Tensor) -> torch.Tensor:
-    """Exact powers of two with these exponents."""
+    """Returns 2 to the power of each exponent, exactly, as fp32."""
     return ((exponents.to(torch.int32) + 127) << 23).view(torch.float32)
 
 
 class _Sums:
-    """Computes (columns of all matrices) sums of squares, then (matrices) numbers of rows that are not 0."""
+    """Computes one vector: each column's sum of squares, for all matrices, and then each matrix's number of
+    rows that are not 0."""
 
     def __init__(self, found: Sequence[Matrix]):
         self.widths = [one.columns for one in found]
@@ -77,8 +79,8 @@ class _Sums:
         return values.new_zeros(len(self.widths)).index_add_(0, self._of.to(values.device), values)
 
     def exponents(self, total: torch.Tensor, limit: int) -> torch.Tensor:
-        """Returns (columns) exponents of the columns' root mean squares, relative to the matrix's geometric
-        mean. A column without a gradient gets exponent 0, the typical one."""
+        """Returns each column's exponent: log2 of its root mean square over the geometric mean of its
+        matrix's columns. A column of zeros gets 0, the exponent of a typical column."""
         of = self._of.to(total.device)
         squares, rows = total.split([len(of), len(self.widths)])
         rows = rows[of].clamp(min=1)
@@ -92,21 +94,22 @@ class _Sums:
 
 
 class Scaling:
-    """Scales of the columns of one operation's matrices; each operation leaves them for the next."""
+    """Scales of the columns of one operation's matrices. Each step's operation computes the next step's
+    scales."""
 
     def __init__(self, found: Sequence[Matrix], copies: int):
-        """copies: how many runs follow one another in what is divided. The result is one run."""
+        """copies: number of consecutive runs in the operation's source. The result is always one run."""
         self._matrices, self._copies, self._sums = found, copies, _Sums(found)
         self._total: torch.Tensor | None = None
-        self._new: typing.Any = None  # (sums) of the last operation, which an all-reduce adds up
+        self._new: typing.Any = None  # _Sums.of() the last operation, which an all-reduce sums over the ranks
         self._request: Request | None = None
         self._table = segments.Plain([segments.Piece(sum(self._sums.widths) + len(found), "")], 4)
-        self._bytes: int | None = None  # what such an all-reduce sends to other nodes
-        # (matrix, factors that divide its columns, factors that undo that) where they are not all 1
+        self._bytes: int | None = None  # bytes that the all-reduce of the sums sends to other nodes
+        # (index of a matrix, factors that divide its columns, factors that undo that), if not all are 1
         self._powers: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     def _take(self, limit: int) -> None:
-        """Take the sums that the last operation's all-reduce has brought."""
+        """Wait for the last operation's sums, and make the scales of the next operation from them."""
         if self._request is None:
             return
         begin = time.perf_counter()
@@ -115,14 +118,14 @@ class Scaling:
         self._request = None
         before = self._total if self._total is not None else torch.zeros_like(self._new)
         added = before * KEEPS + self._new
-        # NaN and Inf reach the job; they say nothing of the next operation.
+        # The job itself sees NaN and Inf in its gradients. They must not spoil the next operation's scales.
         self._total = torch.where(torch.isfinite(added).all(), added, before)
         exponents = self._sums.exponents(self._total, limit).split(self._sums.widths)
         self._powers = [(i, _powers(-one), _powers(one)) for i, one in enumerate(exponents)
                         if one.is_cuda or one.any()]
 
     def divide(self, source: torch.Tensor) -> bool:
-        """Divide the columns in place. Returns False if no sums are known yet."""
+        """Divide the columns in place. Returns False, and leaves them as they are, before the first sums."""
         self._take(FP16_LIMIT if source.dtype == torch.float16 else LIMIT)
         views = [one.of(source, self._copies) for one in self._matrices]
         self._new = self._sums.of(views)
@@ -131,7 +134,8 @@ class Scaling:
         return self._total is not None
 
     def post(self, communicator: Communicator) -> None:
-        """Post the all-reduce of this operation's sums, after the operation itself, on all ranks."""
+        """Post the all-reduce of this operation's sums. All ranks call this right after they have posted the
+        operation itself."""
         self._table.reduce(self._new.data_ptr())
         args = self._table.args(op=capi.ALLREDUCE, type=capi.FP32)
         if communicator.cuda:
@@ -142,12 +146,12 @@ class Scaling:
         book.add(KIND, calls=1, plain_bytes=self._bytes, sent_bytes=self._bytes)
 
     def undone(self, request: Waitable, result: torch.Tensor) -> Scaled:
-        """Wrap the operation, so that it ends when its result has been multiplied back."""
+        """Returns `request` wrapped: its wait() then multiplies the columns of the result back."""
         return Scaled(request, [(self._matrices[i].of(result, 1), up) for i, _, up in self._powers])
 
 
 class Scaled(Waitable):
-    """An operation whose result is multiplied back when it has ended."""
+    """An operation on divided columns. wait() multiplies the columns of its result back."""
 
     def __init__(self, request: Waitable, rest: list[tuple[torch.Tensor, torch.Tensor]]):
         self._request, self._rest, self._lock = request, rest, threading.Lock()

@@ -1,5 +1,5 @@
-"""What lossless gradients would have cost: now and then a few of those that are sent with loss are encoded
-so, for the report."""
+"""Estimates how many bytes lossless gradients would take in a job that sends gradients with loss: now and
+then a sample of them is encoded without loss. The report shows the estimate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..engine import segments
 from ..telemetry.tally import book
 from .shapes import Operation
 
-SAMPLE_ELEMS = 1 << 18  # elements that are encoded at a time, at most: about a millisecond
-EVERY = 61  # samples one operation in so many; a prime, so that all groups of parameters have their turn
+SAMPLE_ELEMS = 1 << 18  # most elements of a sample: encoding them takes about a millisecond
+EVERY = 61  # one operation in EVERY is sampled; a prime, so that every group of parameters gets its turn
 
 
 class _Sampler:
@@ -27,8 +27,8 @@ class _Sampler:
 
     @staticmethod
     def _segments(table: segments.Table, number: int) -> tuple[list[capi.LosslessSegment], int]:
-        """Choose neighbouring segments, different ones each time. Returns them and how many elements they
-        have."""
+        """Choose consecutive segments of the table. number: of the sample; each number starts elsewhere.
+        Returns the segments and their elements."""
         chosen, total, first = [], 0, number * 7919
         for i in range(table.n_segments):
             one = table.segments[(first + i) % table.n_segments]
@@ -40,8 +40,8 @@ class _Sampler:
         return chosen, total
 
     def look(self, operation: Operation, dtype: int) -> None:
-        """Encode some of an operation's tensors, if it is time and this is rank 0. The table's pointers are
-        set."""
+        """On rank 0, once every EVERY operations, encode a sample of the operation's tensors. The table's
+        pointers must be set."""
         with self._lock:
             number = self._seen[operation.kind]
             self._seen[operation.kind] += 1

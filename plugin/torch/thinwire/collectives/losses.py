@@ -1,5 +1,6 @@
-"""Measures what is lost: now and then each rank encodes and decodes a few numbers of each parameter that is
-sent with loss once more, for the report; rank 0 warns of a parameter that loses too much."""
+"""Measures what quantization loses: now and then each rank encodes and decodes a sample of each quantized
+parameter and compares it with the original. The report shows the losses. Rank 0 warns of a parameter that
+loses too much."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from .. import capi
 from ..telemetry.tally import Loss, book, warn
 from .shapes import Operation
 
-EVERY = 5  # one operation of a shape in EVERY is measured
-SAMPLE_ELEMS = 16384  # about so many elements of a parameter are measured at a time: tens of microseconds
-# After LOOKS measurements rank 0 warns of a parameter with a larger share of values that became 0, or error.
+EVERY = 5  # one in EVERY operations of the same shape is measured
+SAMPLE_ELEMS = 16384  # about the elements of one parameter that are measured: takes tens of microseconds
+# After LOOKS measurements rank 0 warns of a parameter if more than MOST_ZEROS of its values became 0, or if
+# its relative error is above MOST_ERROR.
 LOOKS, MOST_ZEROS, MOST_ERROR = 3, 0.5, 0.5
 
 
@@ -43,14 +45,15 @@ class _Sampler:
         return self._samplers[key]
 
     def look(self, operation: Operation, dtype: int, rank: int) -> None:
-        """Measure what an operation loses, if it is time. The table's pointers are set."""
+        """Measure what an operation loses, once every EVERY operations. The table's pointers must be set."""
         shape, number = operation.shape, operation.shape.n_posts
         shape.n_posts += 1
         if number % EVERY != 1 or not any(shape.names):
             return
         n_tensors, segments = len(shape.names), shape.table.segments
         copies = shape.table.n_segments // n_tensors
-        # In a gather only the own part is here; in a reduction all ranks' parts are, and each has its turn.
+        # A gather's table has only this rank's part to measure. A reduction's has every rank's part: take
+        # turns.
         first = (rank if operation.op == capi.ALLGATHER else number // EVERY) % copies * n_tensors
         with self._lock:
             for tensor, name in enumerate(shape.names):

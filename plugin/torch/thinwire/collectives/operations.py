@@ -1,4 +1,4 @@
-"""One collective operation on tensors: what the hooks and the backend share."""
+"""Posts collective operations on tensors, and waits for them. Shared by the hooks and the c10d backend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECLINED = "plain is as fast on this link"
 
 
 def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] | None:
-    """torch's reduction as (tw_coll_reduction_t, factor); None if Thinwire has none such."""
+    """Returns torch's reduction as (tw_coll_reduction_t, factor), or None if Thinwire does not have it."""
     kind = getattr(op, "op", op)
     if kind == dist.ReduceOp.AVG:
         return capi.MEAN, 1.0
@@ -39,15 +39,15 @@ def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] 
 
 
 def elsewhere(kind: str, reason: str, group: dist.ProcessGroup | None, whole_bytes: int) -> None:
-    """Count an operation that goes another way, and about what this rank sends for it. group None: nothing is
-    sent."""
+    """Count, for the report, an operation that does not go over Thinwire, and roughly the bytes that this
+    rank sends for it. group: its ranks; None if nothing is sent."""
     if group is not None and group.size() > 1:
         sent = whole_bytes * (group.size() - 1) // group.size()
         book.elsewhere(kind, reason, 2 * sent if kind.endswith("all-reduce") else sent)
 
 
 def _why_not(whole: torch.Tensor, op: dist.ReduceOp | None) -> str:
-    """Why Thinwire cannot do such an operation; "" if it can."""
+    """Returns why Thinwire cannot do operation `op` (None: a gather) on `whole`, or "" if it can."""
     if whole.layout != torch.strided:
         return "sparse"
     if whole.dtype not in TYPES or (op is not None and not whole.is_floating_point()):
@@ -60,9 +60,9 @@ _refused: dict[str, str] = {}  # {group: why its GPU memory does not go over Thi
 
 def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
             op: dist.ReduceOp | None = None, staged: bool = False) -> Communicator | None:
-    """Returns the communicator for an operation on such a tensor. None if it goes torch's own way, which the
-    report then names. staged: host memory stands in for GPU memory. Collective over the group when it is
-    new."""
+    """Returns the communicator for an operation on a tensor like `whole`. Returns None if torch has to do the
+    operation itself; the report then says why. staged: the operation runs on copies in host memory. The
+    first call for a group is collective: all of its ranks must make it."""
     if group.size() == 1:
         return None
     reason = _why_not(whole, op)
@@ -86,7 +86,7 @@ def carrier(kind: str, use: Use, group: dist.ProcessGroup, whole: torch.Tensor,
 
 
 def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None, collections.Counter[str]]:
-    """Returns the codec or None, and {why: how many tensors are not quantized}."""
+    """Returns the operation's codec (None: plain), and {reason: number of tensors not quantized for it}."""
     everything, reasons = operation.shape.n_pieces, operation.shape.reasons
     if operation.codec is None:
         by_name = reasons[names.BY_NAME]
@@ -95,7 +95,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
         return None, collections.Counter({"unquantized()": everything})
     if ranks.n_nodes == 1:
         return None, collections.Counter({"ranks of one node": everything})
-    if ranks.cuda and operation.codec.says_length:  # if it gained anything, it would have been staged
+    if ranks.cuda and operation.codec.says_length:  # it was not staged, so the codec would gain nothing
         return None, collections.Counter({DECLINED: everything})
     if not operation.dtype.is_floating_point:
         return None, reasons + collections.Counter({str(operation.dtype): everything - reasons.total()})
@@ -103,7 +103,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
 
 
 def _planned(operation: Operation, ranks: Communicator, args: capi.Args, codec: capi.Codec | None) -> int:
-    """Bytes that this rank sends to other nodes with that codec."""
+    """Returns the bytes that this rank sends to other nodes for the operation with `codec`."""
     known, key = operation.shape.bytes, (ranks.cuda, str(codec))
     if key not in known:
         args.codec = C.pointer(codec) if codec is not None else None
@@ -112,7 +112,7 @@ def _planned(operation: Operation, ranks: Communicator, args: capi.Args, codec: 
 
 
 def _sample(operation: Operation, args: capi.Args, ranks: Communicator) -> None:
-    """Now and then, measure what is lost, and what lossless messages would have taken."""
+    """Now and then, measure what the codec loses and how long lossless messages would be."""
     if not args.codec or args.codec.contents.lossless or ranks.cuda:
         return
     losses.sampler.look(operation, TYPES[operation.dtype], ranks.rank)
@@ -121,7 +121,7 @@ def _sample(operation: Operation, args: capi.Args, ranks: Communicator) -> None:
 
 
 def _begin(operation: Operation, args: capi.Args, ranks: Communicator) -> Waitable:
-    """Set the table's pointers and post, while the caller holds the shape's lock."""
+    """Divide columns, set the table's pointers and post. The caller holds the shape's lock."""
     scaling = operation.shape.scaling if args.codec and not args.codec.contents.lossless else None
     is_divided = scaling is not None and operation.source is not None and scaling.divide(operation.source)
     if scaling is not None and not is_divided:
@@ -134,19 +134,19 @@ def _begin(operation: Operation, args: capi.Args, ranks: Communicator) -> Waitab
     if is_divided and operation.result is not None:
         request = scaling.undone(request, operation.result)
         if ranks.cuda:
-            request.wait()  # the stream's order does that alone
+            request.wait()  # only enqueues the multiplication: the stream orders it after the operation
     scaling.post(ranks)
     return request
 
 
 class _Posted(typing.NamedTuple):
-    """An operation under way, and its bytes to other nodes."""
+    """A posted operation, and the bytes that this rank sends to other nodes for it."""
 
     request: Waitable
-    plain: int  # bytes that it would have sent unquantized
-    sent: int
-    bound: int  # part of sent: upper bounds of messages whose length is not fixed
-    reasons: collections.Counter[str]  # {why: how many tensors are not quantized}
+    plain: int  # bytes without a codec
+    sent: int  # bytes as it is posted
+    bound: int  # the part of `sent` that is only an upper bound, because messages vary in length
+    reasons: collections.Counter[str]  # {reason: number of tensors that are not quantized for it}
 
 
 def _post(operation: Operation, ranks: Communicator) -> _Posted:
@@ -170,7 +170,7 @@ def _post(operation: Operation, ranks: Communicator) -> _Posted:
 
 
 class Requests(Waitable):
-    """Several operations that callers wait for as one."""
+    """Several operations that a caller waits for together."""
 
     def __init__(self, together: Sequence[Waitable]):
         self._together = together
@@ -191,7 +191,7 @@ class Requests(Waitable):
 
 
 def post(together: Sequence[Operation], ranks: Communicator) -> Waitable:
-    """Post operations that the report counts as one call."""
+    """Post operations, which the report counts as one call. Returns a handle on all of them."""
     span = spans.begun(spans.name_of(together[0].kind, together[0].of))
     with spans.shown(span.name):
         posted = [_post(one, ranks) for one in together]
@@ -229,7 +229,7 @@ class _Completer:
         while True:
             request, kind, future, value = self._queue.get()
             try:
-                request.wait()  # not counted as waiting: whether the job waits for the future is not known
+                request.wait()  # does not count as waiting: this thread cannot know if the job waits as well
                 _took(request, kind)
                 future.set_result(value)
             except Exception as error:
@@ -246,7 +246,7 @@ _completer_lock = threading.Lock()
 
 
 def future_of(request: Waitable, kind: str, value: object) -> torch.futures.Future:
-    """A future that gets the value when the operation has ended."""
+    """Returns a future that gets `value` when the operation has ended. kind: the report's name for it."""
     global _completer
     with _completer_lock:
         _completer = _completer or _Completer()
@@ -279,7 +279,7 @@ class Work(dist.Work):
     def result(self) -> list[torch.Tensor]:
         return self._result
 
-    # C++ knows them by these names.
+    # The names under which C++ calls these methods.
     isCompleted, isSuccess = is_completed, is_success
 
     def get_future(self) -> torch.futures.Future:
@@ -287,7 +287,7 @@ class Work(dist.Work):
 
 
 class StreamWork(dist.Work):
-    """torch's handle on an operation that is enqueued on the current CUDA stream."""
+    """torch's handle on an operation that has just been enqueued on the current CUDA stream."""
 
     def __init__(self) -> None:
         super().__init__()

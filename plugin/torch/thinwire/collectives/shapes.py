@@ -1,4 +1,5 @@
-"""What an operation is: its table of segments, its codec, and what is known of tensors of its shape."""
+"""Describes an operation: its table of segments and its codec. The table and what has been found out about it
+are a Shape, which later operations on tensors of the same sizes use again."""
 
 from __future__ import annotations
 
@@ -17,30 +18,30 @@ from . import columns
 
 @dataclasses.dataclass
 class Shape:
-    """A table of segments, and what is known of operations with it."""
+    """A table of segments, and what is known of operations that use it."""
 
     table: segments.Table
     reasons: collections.Counter[str]
     n_pieces: int
     # {(whether in GPU memory, codec): planned bytes}
     bytes: dict[tuple[bool, str], int] = dataclasses.field(default_factory=dict)
-    # Held from when the table's pointers are set until the library has copied it.
+    # Held from the moment the table's pointers are set until the library has copied the table.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     scaling: columns.Scaling | None = None
-    names: tuple[str, ...] = ()  # names of the tensors; "" where one is not known
-    n_posts: int = 0  # how many posts were to lose something
-    staged: bool | None = None  # whether it is worth staging; None: not yet known
+    names: tuple[str, ...] = ()  # names of the tensors; "" for a tensor without a known name
+    n_posts: int = 0  # number of posts with a codec that loses something
+    staged: bool | None = None  # whether staging (staging.py) pays off; None until the first post
 
     @classmethod
     def of(cls, table: segments.Table, pieces: Sequence[segments.Piece],
            scaling: columns.Scaling | None = None) -> Shape:
-        """Make one. pieces: the table's pieces in each rank's run."""
+        """Make a shape. pieces: the tensors in one rank's run of the table."""
         reasons = collections.Counter(piece.unquantized for piece in pieces if piece.unquantized)
         return cls(table, reasons, len(pieces), scaling=scaling, names=tuple(one.name for one in pieces))
 
 
 class Shaped(typing.NamedTuple):
-    """Part of an operation: tensors of one type with one codec, None for plain."""
+    """The part of an operation with one type and one codec (None: plain)."""
 
     dtype: torch.dtype
     shape: Shape
@@ -50,8 +51,8 @@ class Shaped(typing.NamedTuple):
 def by_codec(
     pieces: Sequence[segments.Piece], offsets: Sequence[int], codec_of: Callable[[str], capi.Codec | None],
 ) -> list[tuple[capi.Codec | None, Sequence[segments.Piece], Sequence[int]]]:
-    """Split pieces by the codecs that their names ask for. Returns (codec, pieces, where they begin) of
-    each."""
+    """Group pieces by codec. codec_of: the codec for a tensor's name. Returns (codec, pieces, their offsets)
+    for each codec."""
     found: dict[str, tuple[capi.Codec | None, list[segments.Piece], list[int]]] = {}
     for piece, offset in zip(pieces, offsets):
         codec = codec_of(piece.name)
@@ -63,14 +64,14 @@ def by_codec(
 
 def scaling(codec: capi.Codec | None, pieces: Sequence[segments.Piece], offsets: Sequence[int],
             itemsize: int, copies: int) -> columns.Scaling | None:
-    """Scales for the columns of these matrices in so many runs. None if there are none or the codec does
-    without."""
+    """Returns scales for the columns of the matrices among the pieces, or None if there are no matrices or
+    the codec does not scale columns. copies: see columns.Scaling."""
     found = columns.matrices(pieces, offsets, itemsize) if codec is not None and codec.columns else []
     return columns.Scaling(found, copies) if found else None
 
 
 class Shapes:
-    """The shapes of a group's tensors, by what makes them different."""
+    """A cache of shapes. A key has all that makes a shape differ from others: types, sizes, the operation."""
 
     LIMIT = 256
 
@@ -79,7 +80,7 @@ class Shapes:
 
     def get(self, key: object, make: Callable[[], Shape]) -> Shape:
         found = self._found.get(key)
-        if found is None:  # if two threads make it at once, each uses its own
+        if found is None:  # two threads may make the same shape at once: each then uses its own
             if len(self._found) >= self.LIMIT:
                 self._found.clear()
             found = self._found[key] = make()
@@ -88,7 +89,7 @@ class Shapes:
 
 @dataclasses.dataclass
 class Operation:
-    """What operations.post() is to do. Any thread may post it."""
+    """An operation for operations.post(). Any thread may post it."""
 
     kind: str  # the report's name for it
     op: int
@@ -99,9 +100,9 @@ class Operation:
     keep: tuple[torch.Tensor, ...]
     reduction: tuple[int, float] = (capi.SUM, 1.0)
     step: int = 0
-    of: str = ""  # what it moves; it is the same on all ranks, which is checked
+    of: str = ""  # name of what it moves; all ranks must give the same name, which is checked
     root: int = 0  # the rank that sends, in a broadcast
-    # Whether it was made inside unquantized(), whenever it is posted.
+    # Whether the caller was inside unquantized() when it made this. It may be posted later.
     unquantized: bool = dataclasses.field(default_factory=policy.is_unquantized)
     # A reduction's input and output.
     source: torch.Tensor | None = None
@@ -109,5 +110,5 @@ class Operation:
 
     @property
     def group(self) -> str:
-        """What the report calls the group of parameters."""
+        """The report's name for the group of parameters that this operation moves."""
         return self.of.partition(" of ")[2] or self.of

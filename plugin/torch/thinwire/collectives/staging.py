@@ -1,9 +1,9 @@
-"""Operations on GPU memory that run in host memory: gathers through replicas, and what is encoded in messages
-whose length NCCL would have to know beforehand.
+"""Staging: operations on GPU memory that run on copies in host memory. Two kinds need that: gathers through
+replicas (hpZ), and codecs whose messages vary in length, because NCCL has to know a length beforehand.
 
-What a rank gives is copied to pinned host memory, the library works there, and the result is copied back. The
-copies run on two streams of their own; a thread posts an operation when the first copy has ended. Streams and
-copies are torch's; tests put others in the place of `device`."""
+The input is copied to pinned host memory, the library works there, and the result is copied back. Each of the
+two copies has a stream. A thread posts the operation when the first copy has ended. All use of the GPU goes
+through `device`, which tests replace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from . import operations, shapes
 
 
 class Cuda:
-    """What staging asks of a GPU; tests put another class in its place."""
+    """All that staging does with a GPU, through torch. Tests replace it by another class."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cuda
@@ -34,15 +34,16 @@ class Cuda:
         return torch.cuda.current_stream(tensor.device)
 
     def stream(self, tensor: torch.Tensor) -> torch.cuda.Stream:
-        """Make a stream."""
+        """Make a new stream on the tensor's GPU."""
         return torch.cuda.Stream(tensor.device)
 
     def pinned(self, n_elems: int, dtype: torch.dtype) -> torch.Tensor:
-        """Host memory of torch's cache, which reuses it when the copies that use it have ended."""
+        """Returns pinned memory from torch's cache. A dropped tensor's memory is used again only when
+        enqueued copies that use it have ended."""
         return torch.empty(n_elems, dtype=dtype, pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
-        """Enqueue a copy. The tensor on the GPU may be dropped at once."""
+        """Enqueue a copy between host and GPU. The caller may drop the GPU's tensor at once."""
         with torch.cuda.stream(stream):
             target.copy_(source, non_blocking=True)
         (target if target.is_cuda else source).record_stream(stream)
@@ -52,24 +53,25 @@ class Cuda:
         stream.query()
 
     def write(self, count: torch.Tensor, value: int, stream: torch.cuda.Stream) -> bool:
-        """Let a stream write a count in pinned memory. Returns False if the driver cannot."""
+        """Enqueue a write of `value` to a count in pinned memory. Returns False if the driver cannot."""
         return _operate("cuStreamWriteValue32_v2", count, value, stream)
 
     def wait_for(self, count: torch.Tensor, value: int, stream: torch.cuda.Stream) -> bool:
         """Let a stream wait until a count in pinned memory is at least `value`. Returns False if the driver
-        cannot."""
+        cannot do that."""
         return _operate("cuStreamWaitValue32_v2", count, value, stream)
 
 
 @functools.cache
 def _operation(name: str) -> Callable[..., int]:
-    """Returns a function of the driver; one that the driver lacks always fails."""
+    """Returns a function of the CUDA driver, or one that always fails if the driver lacks it."""
     return getattr(C.CDLL("libcuda.so.1"), name, lambda *_args: -1)
 
 
 def _operate(name: str, count: torch.Tensor, value: int, stream: torch.cuda.Stream) -> bool:
-    """Call a memory operation of streams, which drivers have since CUDA 11.7. Its flags are 0: what the
-    stream has done before is seen before a write; a wait ends when the count is `value` or more."""
+    """Enqueue one of the driver's stream memory operations (since CUDA 11.7). Returns whether that worked.
+    Its flags are 0: a write comes after the memory effects of all earlier work of the stream, and a wait ends
+    when the count is `value` or more."""
     operation = _operation(name)
     with torch.cuda.device(stream.device):
         return operation(C.c_void_p(stream.cuda_stream), C.c_uint64(count.data_ptr()), C.c_uint32(value),
@@ -78,7 +80,8 @@ def _operate(name: str, count: torch.Tensor, value: int, stream: torch.cuda.Stre
 
 device = Cuda()
 
-# Pinned memory of operations under way, beside that of the newest two. DDP posts all buckets before it waits.
+# Most bytes of pinned memory that operations under way may hold. Two operations may always be under way. A
+# limit is needed because DDP posts all buckets before it waits for one.
 _MOST_BYTES = 256 << 20
 _LOOK_SEC = 1e-4  # pause between two reads of a count
 _CHECK_SEC = 1.0  # pause between two checks whether the GPU has failed
@@ -88,20 +91,22 @@ Copy = tuple[torch.Tensor, torch.Tensor]
 
 
 class Staged(Waitable):
-    """A staged operation. wait() ends when the copy to the GPU is enqueued; the stream that is current then
-    waits for it."""
+    """A staged operation. wait() returns when the copy of the result to the GPU is enqueued, and lets the
+    current stream wait for that copy."""
 
     def __init__(self, begin: Callable[[], Waitable], give: Copy, take: Copy, lane: Lane):
-        """begin: posts the operation, in a thread. give, take: copies before and after it."""
+        """begin: posts the operation; the lane's thread calls it. give: the copy of the input to the host.
+        take: the copy of the result to the GPU."""
         self._begin, self._take, self._lane = begin, take, lane
         self._request: Waitable | None = None
         self._error: BaseException | None = None
         self._posted, self._ready = threading.Event(), threading.Event()
         source, room = give
-        # The copy back comes after this one, and so after whatever used the result's memory before, too.
+        # This copy waits for the current stream, and the copy back for this one. So the copy back also comes
+        # after earlier work of the current stream that uses the result's memory.
         lane.out.wait_event(device.current(source).record_event())
         device.copy(room, source, lane.out)
-        self.number = lane.next()  # 0: the host enqueues the copy back
+        self.number = lane.next()  # 0: streams cannot wait for the host, so a thread enqueues the copy back
         if self.number:
             self._copy_back()
         else:
@@ -114,15 +119,15 @@ class Staged(Waitable):
         self._in = self._lane.into.record_event()
 
     def post(self) -> None:
-        """Post the operation, when what it reads is on the host."""
+        """Wait until the input is on the host, then post the operation. Runs in the lane's first thread."""
         with self._failing():
             self._lane.wait_copied(self.number) if self.number else self._out.synchronize()
             self._request = self._begin()
         self._posted.set()
 
     def finish(self) -> None:
-        """Let the result be copied to the GPU when it is there; after a failure, too, as the GPU may be
-        waiting."""
+        """Wait for the operation, then let the GPU copy the result. After a failure, too: the stream already
+        waits for this. Runs in the lane's second thread."""
         with self._failing():
             if self._request is not None:
                 self._request.wait()
@@ -142,10 +147,11 @@ class Staged(Waitable):
     def is_coded(self) -> bool:
         """Wait until the operation is posted. Returns whether any part of it is encoded."""
         self._posted.wait()
-        return self._request is None or self._request.coded  # if there is no request, wait() says why
+        return self._request is None or self._request.coded  # if post() failed, wait() raises the error
 
     def follow(self) -> None:
-        """Let the current stream wait for the result; the host waits, too, if the GPU cannot do so alone."""
+        """Let the current stream wait for the result. Without stream memory operations the host waits as
+        well."""
         if self.number:
             self._lane.current().wait_event(self._in)
         else:
@@ -155,7 +161,7 @@ class Staged(Waitable):
         return self._ready.is_set()
 
     def end(self) -> None:
-        """Wait until the copy to the GPU is enqueued, or it has failed."""
+        """Wait until the operation has ended and its copy to the GPU can run, or until it has failed."""
         while not self._ready.wait(_CHECK_SEC):
             device.check(self._lane.out)
 
@@ -173,18 +179,19 @@ class Staged(Waitable):
 
 
 class Lane:
-    """Streams of one GPU, and threads that post and finish operations in the order of the calls, which is the
-    same on all ranks.
+    """Two streams of one GPU and two threads. The threads post and finish operations in the order of the
+    calls, which is the same on all ranks.
 
-    While the GPU waits for the host, the threads make no calls of CUDA: the program may be in a call that
-    waits for the GPU, and CUDA then makes others wait for that call. They read and write counts."""
+    While a stream waits for the host, the threads must not call CUDA: the program may be in a CUDA call that
+    waits for the GPU, CUDA would make the threads wait for that call, and nobody would go on. So threads and
+    streams talk through two counts in pinned memory: the last operation copied, and the last one ended."""
 
     def __init__(self, like: torch.Tensor):
         self._like = like.new_empty(0)
         self.out, self.into = device.stream(like), device.stream(like)
         self._copied, self._ended = (device.pinned(1, torch.int32).zero_() for _ in range(2))
-        self._last = 0  # the last operation that has a number
-        self._held: collections.deque[tuple[Staged, int]] = collections.deque()  # with bytes of pinned memory
+        self._last = 0  # number of the newest operation
+        self._held: collections.deque[tuple[Staged, int]] = collections.deque()  # (operation, pinned bytes)
         self.posting: queue.SimpleQueue[Staged] = queue.SimpleQueue()
         self._finishing: queue.SimpleQueue[Staged] = queue.SimpleQueue()
         for name, run in (("post", self._post), ("finish", self._finish)):
@@ -194,12 +201,13 @@ class Lane:
         return device.current(self._like)
 
     def make_room(self, n_bytes: int) -> None:
-        """Wait until operations have ended that hold too much pinned memory to take so much more."""
+        """Wait for the oldest operations until n_bytes more pinned memory may be used (_MOST_BYTES)."""
         while (oldest := self._in_the_way(n_bytes)) is not None:
             oldest.end()
 
     def _in_the_way(self, n_bytes: int) -> Staged | None:
-        """Returns the oldest operation under way if what all hold leaves no room; other threads post, too."""
+        """If n_bytes more would be too much, remove the oldest operation under way from the list and return
+        it. Otherwise return None. Other threads may call this at the same time."""
         with _lock:
             while self._held and self._held[0][0].test():
                 self._held.popleft()
@@ -211,8 +219,8 @@ class Lane:
             self._held.append((staged, n_bytes))
 
     def next(self) -> int:
-        """Let the first stream say when it has copied the next operation's input, and the second one wait
-        until that operation has ended. Returns its number; 0 if streams cannot."""
+        """Number the next operation. The first stream will write the number when it has copied the input. The
+        second stream will wait until ended() is called for it. Returns 0 if the driver cannot do that."""
         number = self._last + 1
         if not (device.write(self._copied, number, self.out)
                 and device.wait_for(self._ended, number, self.into)):
@@ -225,7 +233,7 @@ class Lane:
             time.sleep(_LOOK_SEC)
 
     def ended(self, number: int) -> None:
-        """Tell the stream that the operation with that number has ended; 0: it has none."""
+        """Tell the second stream that operation `number` has ended. Does nothing for 0."""
         if number:
             self._ended.fill_(number)
 
@@ -252,8 +260,9 @@ def _lane(name: str, like: torch.Tensor) -> Lane:
 
 
 def post(lane: str, begin: Callable[[], Waitable], give: Copy, take: Copy, name: str) -> Staged:
-    """Post an operation in the current stream's order. lane: operations of one lane begin one after the
-    other; those of one communicator have to. name: for the timeline. The rest: see Staged."""
+    """Post a staged operation, ordered after earlier work of the current stream. lane: name of a lane, which
+    posts its operations one after the other; a communicator must always use the same lane. name: for the
+    timeline. begin, give, take: see Staged."""
     with _lock:
         made = Staged(begin, give, take, _lane(lane, give[0]))
     made.span = spans.begun(name)
@@ -262,9 +271,10 @@ def post(lane: str, begin: Callable[[], Waitable], give: Copy, take: Copy, name:
 
 def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, says_length: bool,
             shaped_of: Callable[[Communicator], Sequence[shapes.Shaped]]) -> tuple[Communicator | None, bool]:
-    """Returns the communicator for an operation on such a tensor, and whether it is to be staged. find: as
-    operations.carrier(), given whether it is. says_length: whether a codec's messages have no fixed length.
-    shaped_of: the operation's parts. What turned out to go plain is not staged again."""
+    """Returns (communicator, whether to stage) for an operation on a tensor like `whole`. find: calls
+    operations.carrier() with the given `staged`. says_length: whether messages of a codec vary in length.
+    shaped_of: returns the operation's parts. A shape whose first staged operation went plain is not staged
+    again."""
     if says_length and device.holds(whole) and not policy.is_unquantized():
         ranks = find(True)
         if ranks is None or (ranks.n_nodes > 1 and shaped_of(ranks)[0].shape.staged is not False):
@@ -274,8 +284,9 @@ def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, sa
 
 def operate(make: Callable[[torch.Tensor, torch.Tensor], Sequence[shapes.Operation]], source: torch.Tensor,
             result: torch.Tensor, ranks: Communicator, place: int | None = None) -> Staged:
-    """Post the operations of one call in host memory. make: makes them, given host memory for source and
-    result. place: where in the result the source is, in elements; None: elsewhere."""
+    """Post the staged operations of one call. make: makes them, given host memory for source and result.
+    place: the offset of the source in the result, in elements; None if the source is not part of the
+    result."""
     with _lock:
         lane, n_bytes = _lane("operations", source), result.nbytes + (source.nbytes if place is None else 0)
     lane.make_room(n_bytes)
@@ -287,6 +298,6 @@ def operate(make: Callable[[torch.Tensor, torch.Tensor], Sequence[shapes.Operati
                    (back, result.view(-1)), spans.name_of(together[0].kind, together[0].of))
     lane.hold(request, n_bytes)
     shape = together[0].shape
-    if shape.staged is None:  # all ranks know it before the next call, which may go another way
+    if shape.staged is None:  # wait for the answer: before the next call all ranks must know whether to stage
         shape.staged = request.is_coded()
     return request
