@@ -1,5 +1,5 @@
-"""DistributedDataParallel: a hook that averages its buckets of gradients over Thinwire. The program registers
-it, or with TW_DDP every model gets it that has none of its own when it is first used."""
+"""DistributedDataParallel: a communication hook that averages buckets of gradients over Thinwire. A program
+registers it. Or, with TW_DDP, every model that has no other hook gets it at its first use."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ KIND = "ddp all-reduce"  # the report's name
 
 
 class _Hook:
-    """The hook of one model. torch keeps it in the model; a pickled model gets a fresh one."""
+    """The hook of one model. torch stores it in the model. Unpickling a model makes a new hook."""
 
     _thinwire = True
 
     def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None,
                  named: DistributedDataParallel | None = None):
-        """model: TW_DDP's model; None if the program registers the hook, whose state is then the group or
-        None for the default one. named: the model, if the program has given it, for names of parameters."""
+        """model: the model, if TW_DDP registers the hook; None if the program does, with the process group or
+        None as the hook's state. named: the model that a program gave to hook(), for names of parameters."""
         self.__name__ = self.__qualname__ = "thinwire_hook"
         self._rules, self._use = rules, Use(rules.settings())
         self._model, self._named = (weakref.ref(one) if one is not None else lambda: None
                                     for one in (model, model or named))
-        # (state, hook) that the program has registered itself.
+        # (state, hook) that the program registers later. Calls then go to that hook.
         self.theirs: tuple[object, Callable] | None = None
         self._usual, self._by_name = rules.of("TW_GRADS")
         self._names: dict[int, str] = {}  # {id of a parameter: its name}
@@ -84,7 +84,7 @@ class _Hook:
         row, columns = (gradient.shape[-1], gradient.shape[1:].numel()) if dims > 1 else (0, 0)
         return segments.Piece(gradient.numel(), why, row, name, columns)
 
-    # It has no annotations: torch compares them with types, and in this file they would be strings.
+    # No annotations: torch checks that they are certain types, and in this file annotations are strings.
     def __call__(self, state, bucket):
         if self.theirs is not None:
             return self.theirs[1](self.theirs[0], bucket)
@@ -125,17 +125,18 @@ def _first(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
 
 
 def _divide(buffer: torch.Tensor, n: int) -> None:
-    """Divide before the sum, as DDP does without a hook, to the last bit."""
+    """Divide the buffer before the sum with the same bits as DDP has without a hook."""
     buffer.div_(n) if buffer.is_sparse else buffer.mul_(1.0 / n)
 
 
-# {model: torch's all-reduce that counts the ranks which still have batches}
+# {model: torch's all-reduce of the number of ranks that still have batches}
 _counts: weakref.WeakKeyDictionary[DistributedDataParallel, dist.Work] = weakref.WeakKeyDictionary()
 
 
 def _ranks_left(model: DistributedDataParallel | None) -> int:
-    """How many ranks gradients are divided by inside join(divide_by_initial_world_size=False); 0: by all. A
-    rank without batches adds zeros, whatever it divides them by."""
+    """Returns the number of ranks by which gradients are divided: those that still have batches, inside
+    join(divide_by_initial_world_size=False). Otherwise 0, which stands for all ranks. A rank without batches
+    gets 1, which is harmless: its gradients are zeros."""
     if model is None or not inside.joins_unevenly(model):
         return 0
     return inside.sum_of(_counts[model]) if model in _counts else 1
@@ -143,9 +144,9 @@ def _ranks_left(model: DistributedDataParallel | None) -> int:
 
 def hook(grads: policy.ByName | None = None, min_bytes: int | None = None,
          model: DistributedDataParallel | None = None) -> Callable[..., torch.futures.Future[torch.Tensor]]:
-    """Make a hook for model.register_comm_hook(group or None, hook): one for each model, on all ranks. model:
-    for exceptions by name, and for names in the report. RuntimeError for a torch that differs; ValueError for
-    a codec that makes no sense."""
+    """Make a hook for model.register_comm_hook(group or None, hook). Each model needs its own, on all ranks.
+    model: needed for rules by parameter name and for names in the report. RuntimeError if this version of
+    torch is not supported. ValueError for an invalid codec."""
     inside.check_base()
     report.asked()
     rules = policy.make(None, grads, min_bytes)
@@ -155,14 +156,14 @@ def hook(grads: policy.ByName | None = None, min_bytes: int | None = None,
     return _Hook(rules, named=model)
 
 
-# Models that have not been used, with the handles of their first-use hooks.
+# {model that has not been used yet: handle of its first-use hook}
 _new: weakref.WeakKeyDictionary[DistributedDataParallel, torch.utils.hooks.RemovableHandle] = (
     weakref.WeakKeyDictionary())
 
 
 @inside.no_dynamo
 def _first_use(model: DistributedDataParallel, _args: object) -> None:
-    """Give the model the hook before its first forward pass, unless it has one."""
+    """Register the hook with a model before its first forward pass, unless the model already has a hook."""
     handle = _new.pop(model, None)
     if handle is not None:
         handle.remove()
@@ -172,7 +173,7 @@ def _first_use(model: DistributedDataParallel, _args: object) -> None:
         try:
             model.register_comm_hook(None, ours)
             unused.may_give_way(model, ours)
-        except RuntimeError as error:  # it has a hook that was not registered in the usual way
+        except RuntimeError as error:  # the model has a hook that was not registered in the usual way
             unused.leave_alone(model, str(error).splitlines()[0])
 
 
@@ -188,14 +189,14 @@ def _counting(original: Callable) -> Callable:
 
 def _joining(original: Callable) -> Callable:
     def join_hook(self, **kwargs):
-        _first_use(self, None)  # a rank without a single batch has a part in what the others reduce
+        _first_use(self, None)  # even a rank without any batch takes part in the other ranks' all-reduces
         return original(self, **kwargs)
 
     return join_hook
 
 
 def patch() -> None:
-    """Give the hook to every DDP model that is made from now on."""
+    """Register the hook with every DDP model that is made from now on, at its first use."""
     inside.check_base()
     report.asked()
     unused.watch()

@@ -1,21 +1,25 @@
-"""Changes of weights as messages: from a trainer to those that infer, or a fine-tune beside the model it was
-made from.
+"""Changes of weights as messages: from a trainer to inference servers, or a fine-tuned model as its
+difference from the base model.
 
     message = thinwire.delta.encode(old, new)          tensors, or state dicts: {name: tensor}
     new = thinwire.delta.decode(old, message)          in_place=True: old's own memory becomes new
     thinwire.delta.diff("old.safetensors", "new.safetensors", "change.twd")
     thinwire.delta.patch("old.safetensors", "change.twd", "new.safetensors")
 
-No bit is lost. bf16, fp16 and fp8 are sent as the change in units in the last place, entropy-coded, and so is
-any other type of one byte where that is shorter; fp32 so in its upper half, the lower one plain; new tensors
-by the lossless codec, or with the codes of one byte entropy-coded; other types plain; what has not changed
-takes 17 bytes a tensor. Checksums: old weights that a message was not made from, and bytes that are spoilt,
-are a DeltaError that names the tensor. Messages have no more than the weights' bytes, 17 for each tensor or 2
-M elements, 13 for each run of tensors of a type, and a list of names. docs/delta-format.md has every byte.
+No bit is lost. How the values of a tensor are sent depends on its type:
+- bf16, fp16 and types of one byte: the change in units in the last place, entropy-coded;
+- fp32: the upper half so, the lower half plain;
+- new tensors: by the lossless codec, or, for types of one byte, entropy-coded;
+- other types, and all that coding would not shorten: plain;
+- an unchanged tensor: nothing but 17 bytes of checksums.
+A message is at most as long as the weights, plus 17 bytes for each tensor (for each 2 M elements of a large
+one), 13 bytes for each chunk, and a list of names. docs/delta-format.md describes every byte.
 
-For a stream of them Publisher and Subscriber name versions, and know when all weights are wanted; shards()
-and ShardsSubscriber are for weights that ranks have shards of; unfused() for servers that have q, k and v in
-one tensor."""
+A DeltaError names the tensor if the message was made from other old weights, or if its bytes are damaged.
+
+Publisher and Subscriber are the two ends of a stream of messages: they number versions, and send all weights
+if a change is not enough. shards() and ShardsSubscriber are for sharded weights. unfused() is for servers
+that have q, k and v in one tensor."""
 
 from .files import Summary, diff, patch
 from .message import Progress, Version

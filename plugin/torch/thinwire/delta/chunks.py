@@ -1,5 +1,5 @@
-"""Chunks of a message of changed weights: cut from tensors, coded, read back. docs/delta-format.md has their
-bytes and forms."""
+"""Chunks of a message of changed weights: cuts tensors into chunks, encodes and decodes them.
+docs/delta-format.md describes their bytes and forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PLAIN, DELTA, LOSSLESS, HALVES, DELTA8, NIBBLES = range(6)
 HEAD = struct.Struct("<BIQ")
 RUN = struct.Struct("<BQQ")
 LENGTH = struct.Struct("<I")
-# Above this share of plain bytes, the codec that does not use the old values may be shorter.
+# If a chunk's change takes more than this share of the plain bytes, encode() also tries the lossless codec,
+# which does not use the old values.
 DEAR = 0.6
 _libc = C.CDLL(None)
 _libc.memcmp.argtypes = (C.c_void_p, C.c_void_p, C.c_size_t)
@@ -26,7 +27,8 @@ _libc.memcmp.argtypes = (C.c_void_p, C.c_void_p, C.c_size_t)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Consecutive elements of a tensor, and the name of the old tensor, if there is one."""
+    """`n` consecutive elements of a tensor, from element `first`. base: the old tensor's name; None for a new
+    tensor."""
 
     name: str
     base: str | None
@@ -62,7 +64,7 @@ def cut(tensors: Iterable[tuple[str, str | None, Spec]], elems: int) -> Iterator
 
 @dataclasses.dataclass
 class _Values:
-    """A run in memory: addresses of old and new values, 0 where there are none."""
+    """A run in memory: the addresses of its old values (0: a new tensor) and of its new values."""
 
     run: Run
     old: int
@@ -74,7 +76,7 @@ def checksum(address: int, n_bytes: int, seed: int = 0) -> int:
 
 
 class Coder:
-    """Codecs and memory of one thread."""
+    """Encodes and decodes chunks with the codecs and the memory of one thread."""
 
     def __init__(self) -> None:
         self._delta, self._lossless = C.c_void_p(), C.c_void_p()
@@ -87,7 +89,7 @@ class Coder:
         capi.lib().tw_quant_lossless_destroy(self._lossless)
 
     def encode(self, chunk: Chunk, old: Source, new: Source) -> bytes:
-        """Returns the chunk as it is written."""
+        """Returns the bytes of a chunk in a message."""
         loaded, table, changed = self._load(chunk, old, new), [], []
         for values in loaded:
             n_bytes = values.run.n_bytes
@@ -112,7 +114,7 @@ class Coder:
         return loaded
 
     def _payload(self, loaded: list[_Values]) -> tuple[int, bytes]:
-        """Returns (form, bytes) of the shortest form."""
+        """Returns (form, bytes) of the shortest form that these runs can have."""
         spec, plain = loaded[0].run.spec, sum(values.run.n_bytes for values in loaded)
         found = PLAIN, b""
         if loaded[0].old and spec.code in (capi.BF16, capi.FP16):
@@ -132,8 +134,9 @@ class Coder:
         return found
 
     def _encode_delta(self, triples: list[tuple[int, int, int]], width: str = "") -> bytes:
-        """Encode (old, new, n) of 16-bit values. The codec sees bits alone: it serves fp16 and halves of
-        fp32, too. width "8": of values of 8 bits, fp8 or others; old may be 0: there are none."""
+        """Encode the changes of 16-bit values, given (address of old, address of new, number of values). The
+        codec looks at bits only, so it works for bf16, fp16 and halves of fp32. width "8": 8-bit values of
+        any type; `old` may then be 0, for a new tensor."""
         segments, library = (capi.DeltaSegment * len(triples))(), capi.lib()
         bound = getattr(library, "tw_quant_delta%s_bound_bytes" % width)(sum(n for _, _, n in triples))
         for segment, (old, new, n) in zip(segments, triples):
@@ -169,8 +172,8 @@ class Coder:
         return self._encode_delta([(old.data_ptr(), new.data_ptr(), old.numel())], "8")
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
-        """Returns the addresses of the runs' old values. DeltaError if the chunk is spoilt, or was not made
-        from these."""
+        """Returns the addresses of the runs' old values. DeltaError if the chunk is damaged, or was made from
+        other old values."""
         if written.check != _check(written.form, written.table, written.payload):
             raise DeltaError("%s: the message is spoilt" % chunk[0].name)
         self._old.room(sum(run.n_bytes for run in chunk))
@@ -185,8 +188,9 @@ class Coder:
 
     def decode(self, chunk: Chunk, written: Written, old: Source,
                new: Callable[[Run], int] | None) -> memoryview | None:
-        """Make the new values where new(run) says, which may be the old ones' place. With new None they are
-        in this coder's memory, which is returned and holds until the next call."""
+        """Write each run's new values at the address new(run), which may be that of the old values. If new is
+        None, write them one after the other into this coder's own memory, and return that. It is valid until
+        the next call."""
         addresses, room, offset, loaded = self.check(chunk, written, old), 0, 0, []
         if new is None:
             room = self._new.room(sum(run.n_bytes for run in chunk))
@@ -277,7 +281,8 @@ def _triples(loaded: list[_Values]) -> list[tuple[int, int, int]]:
 
 
 def _nibbles(loaded: list[_Values], which: str) -> typing.Any:
-    """Each of these pairs' numbers as a byte, the lower four bits' first: bit 3 becomes bit 7."""
+    """Unpack pairs of 4-bit numbers to one byte each, the lower four bits of a pair first. The sign moves
+    from bit 3 to bit 7. which: "old" or "new"."""
     import torch
 
     packed = torch.cat([torch.frombuffer((C.c_uint8 * one.run.n).from_address(getattr(one, which)),
@@ -297,7 +302,8 @@ def _expect(true: bool, name: str) -> None:
 
 
 def _words(address: int, n: int) -> typing.Any:
-    """fp32 values as a tensor of 2 n words of 16 bits, each value's lower half first."""
+    """Returns n fp32 values in place, as a tensor of 2 n 16-bit words: each value's lower half, then its
+    upper half."""
     import torch
 
     return torch.frombuffer((C.c_int16 * (2 * n)).from_address(address), dtype=torch.int16)
@@ -324,7 +330,7 @@ def _check(form: int, table: bytes, payload: bytes) -> int:
 
 @dataclasses.dataclass
 class Written:
-    """A chunk as it is written."""
+    """A chunk as it stands in a message. table: a RUN for each run. check: checksum of the other three."""
 
     form: int
     check: int
@@ -332,13 +338,13 @@ class Written:
     payload: bytes
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (1 if nothing has changed, checksum of the old values, checksum of the new ones) of each
-        run."""
+        """Yields, for each run, (1 if unchanged else 0, checksum of the old values, checksum of the new)."""
         return RUN.iter_unpack(self.table)
 
 
 def read(chunk: Chunk, take: Callable[[int], bytes]) -> Written:
-    """Read a chunk. take(n) returns the next n bytes, or raises DeltaError if there are fewer."""
+    """Read a chunk of a message. take(n): returns the next n bytes, or raises DeltaError if fewer are
+    left."""
     form, n_bytes, check = HEAD.unpack(take(HEAD.size))
     if n_bytes > sum(run.n_bytes for run in chunk) + LENGTH.size:
         raise DeltaError("%s: the message says what no encoder writes" % chunk[0].name)
@@ -350,7 +356,7 @@ _of_thread = threading.local()
 
 
 def coder() -> Coder:
-    """This thread's coder."""
+    """Returns this thread's coder; the first call makes it."""
     if not hasattr(_of_thread, "coder"):
         _of_thread.coder = Coder()
     return _of_thread.coder

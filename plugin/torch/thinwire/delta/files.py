@@ -13,7 +13,7 @@ from .sources import DeltaError, Files, Source, read_header
 
 
 class Summary(typing.NamedTuple):
-    """What diff() or patch() has done."""
+    """What diff() or patch() has done: bytes, and numbers of tensors."""
 
     message_bytes: int
     weights_bytes: int
@@ -31,9 +31,10 @@ def _summary(n_bytes: int, head: message.Head) -> Summary:
 
 def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os.PathLike[str],
          threads: int | None = None, progress: Progress | None = None, verify: bool = False) -> Summary:
-    """Write to the file `out` what makes `new` of `old`: safetensors files, indices of sharded ones, or
-    folders with one of them. A few chunks of them are in memory at a time. `out` appears when it is complete;
-    verify: and when, read back, it has made of `old` what its checksums say of `new`."""
+    """Write the message that turns `old` into `new` to the file `out`. old, new: a safetensors file, the
+    index of a sharded checkpoint, or a folder with one of these. Only a few chunks are in memory at a time.
+    `out` appears when it is complete; with `verify`, only after patching `old` with it gave the checksums of
+    `new`."""
     before, after = Files(old), Files(new)
     try:
         bases, removed = message.pair(before, after)
@@ -52,7 +53,8 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
 
 
 class _complete:
-    """Gives a file or folder its name when it is complete, and removes it if it does not become so."""
+    """Context of writing a file or folder under a temporary name. At the end it gets its real name, or is
+    removed after an exception."""
 
     def __init__(self, path: pathlib.Path):
         if path.is_dir():
@@ -75,7 +77,7 @@ class _complete:
 
 
 class _Writer:
-    """Writes safetensors files, at any place in any order."""
+    """Writes safetensors files. Runs of tensors may come in any order."""
 
     def __init__(self, head: message.Head, path: pathlib.Path):
         self._places: dict[str, tuple[int, int]] = {}  # {tensor: (file, offset)}
@@ -107,9 +109,9 @@ class _Writer:
 
 def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str] | None,
           threads: int | None = None, progress: Progress | None = None) -> Summary:
-    """Make the new weights of `old` and of a file that diff() has written: the same bytes as the new file's,
-    or a folder of the same files. `out` appears when all is complete and compared with its checksums; None:
-    all is made and compared, and nothing written. DeltaError names the tensor that differs."""
+    """Make the new weights from `old` and `change`, a file that diff() has written. `out` gets the same bytes
+    as diff()'s `new`: one file, or a folder of files. It appears when all of it is written and its checksums
+    are right. If `out` is None, only the checksums are verified. DeltaError names the tensor that differs."""
     before = Files(old)
     try:
         with (open(change, "rb") as handle,

@@ -1,9 +1,9 @@
-"""A stream's messages over TCP: bytes with their length before them, between two who prove to each other a
-secret that came by another way. With TW_NET_ENCRYPT=y, or sealed=True, what is sent is sealed; both ends must
-have it, or both are refused.
+"""A stream's messages over TCP. Each message follows its length. Both ends prove to each other that they know
+a secret, which they got in some other way. With TW_NET_ENCRYPT=y, or sealed=True, all bytes are sealed:
+encrypted and authenticated. If only one end seals, both ends raise an error.
 
-    serve(accept(listener, secret), publisher.since)          who trains, for each that follows
-    follow(connect(address, secret), subscriber)              who serves
+    serve(accept(listener, secret), publisher.since)          the trainer, for each subscriber
+    follow(connect(address, secret), subscriber)              the inference server
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from .stream import Subscriber
 
 _LENGTH = struct.Struct("<Q")
 _HELLO_BYTES, _TAG_BYTES, _PIECE_BYTES = 64, 16, 1 << 18
-_PROOF_SEC = 5.0  # a stranger who says nothing keeps others waiting no longer
-Since = Callable[[Version | None], Sequence[bytes]]  # the messages that lead from a version to the newest
+_PROOF_SEC = 5.0  # longest wait for a proof: a silent stranger must not keep the next connection waiting
+Since = Callable[[Version | None], Sequence[bytes]]  # returns the messages from a version to the newest one
 
 
 class Link:
-    """A connection, for bytes with their length before them. OSError if it breaks, says nothing for
-    `timeout_sec`, or brings what the other end has not sealed: then no more comes of it."""
+    """A connection that carries messages. Methods raise OSError if the connection breaks, if nothing comes
+    for `timeout_sec`, or if something comes that the other end has not sealed; the last closes the
+    connection."""
 
     def __init__(self, connection: socket.socket, timeout_sec: float):
         self._connection, self._end = connection, C.c_void_p()
-        self._sealed = True  # both proofs are, whatever comes after them
+        self._sealed = True  # proofs are always sealed; meet() then sets whether messages are
         self._out, self._in = (C.create_string_buffer(_PIECE_BYTES + _TAG_BYTES) for _ in range(2))
         self.keep_time(timeout_sec)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,8 +45,8 @@ class Link:
         self._connection.settimeout(timeout_sec)
 
     def meet(self, secret: str, connects: bool, sealed: bool | None) -> None:
-        """Prove the secret, and have it proven. OSError for a stranger; RuntimeError if the other end has it,
-        and only one of both seals. Either closes the connection."""
+        """Prove the secret to the other end, and check that the other end knows it. OSError if it does not.
+        RuntimeError if it does, but only one of the two ends seals. Both errors close the connection."""
         sealed = switches.is_on("TW_NET_ENCRYPT") if sealed is None else sealed
         try:
             ends = "the other end, %s:%d," % self._connection.getpeername()[:2], "this end"
@@ -58,7 +59,7 @@ class Link:
         self._sealed = sealed
 
     def _prove(self, secret: str, connects: bool, sealed: bool) -> bool:
-        """Returns whether the other end seals."""
+        """Exchange proofs of the secret. Returns whether the other end seals messages."""
         hello, library = C.create_string_buffer(_HELLO_BYTES), capi.lib()
         capi.check(library.tw_sealed_create(secret.encode(), connects, sealed, hello, C.byref(self._end)),
                    "link")
@@ -94,7 +95,7 @@ class Link:
         self._connection.sendall(memoryview(self._out)[: len(piece) + _TAG_BYTES] if self._sealed else piece)
 
     def _piece(self, n: int) -> memoryview:
-        """The next n bytes, in memory that the next call uses again."""
+        """Returns the next n bytes, unsealed, in memory that the next call overwrites."""
         if not self._sealed:
             return self._take(n)
         piece = self._take(n + _TAG_BYTES)[:n]
@@ -114,7 +115,7 @@ class Link:
         return room
 
     def close(self) -> None:
-        """Close the connection. Other threads that wait for it stop waiting."""
+        """Close the connection. A send() or receive() in another thread ends with an error."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -122,8 +123,9 @@ class Link:
 
 def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
            sealed: bool | None = None) -> Link:
-    """The next connection that proves the secret; strangers are sent away. The listener has a timeout of its
-    own. sealed: None for what TW_NET_ENCRYPT says; RuntimeError for an end that has it otherwise."""
+    """Returns the next connection that proves the secret; others are closed. How long to wait for a
+    connection is the listener's own timeout; timeout_sec is the link's. sealed: None to do as TW_NET_ENCRYPT
+    says. RuntimeError if the other end knows the secret but differs in `sealed`."""
     while True:
         link = Link(listener.accept()[0], min(_PROOF_SEC, timeout_sec))
         with contextlib.suppress(OSError):
@@ -134,15 +136,15 @@ def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
 
 def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0,
             sealed: bool | None = None) -> Link:
-    """Connect to accept(), whose arguments these are. ConnectionError for an end that does not prove the
-    secret."""
+    """Connect to a process that calls accept() with the same arguments. ConnectionError if the other end does
+    not prove the secret."""
     link = Link(socket.create_connection(address, timeout_sec), timeout_sec)
     link.meet(secret, True, sealed)
     return link
 
 
 def serve(link: Link, since: Since) -> Sequence[bytes]:
-    """Send the messages that the other end's fetch() lacks. Returns them."""
+    """Answer one fetch() of the other end: send the messages that it lacks. Returns these messages."""
     have = json.loads(link.receive(1 << 10))
     messages = since(have and Version(*have))
     link.send(json.dumps(len(messages)).encode())
@@ -152,14 +154,15 @@ def serve(link: Link, since: Since) -> Sequence[bytes]:
 
 
 def fetch(link: Link, have: Version | None) -> list[bytes]:
-    """The messages that lead from this version, or None, to the newest."""
+    """Ask the other end for the messages that lead from version `have` (None: no weights yet) to the
+    newest."""
     link.send(json.dumps(have).encode())
     return [link.receive() for _ in range(json.loads(link.receive(64)))]
 
 
 def follow(link: Link, subscriber: Subscriber) -> list[bytes]:
-    """Fetch and apply the messages that the subscriber lacks. After a DeltaError its version is None: it
-    lacks all."""
+    """Fetch and apply the messages that the subscriber lacks. Returns them. A DeltaError sets the
+    subscriber's version to None, so the next call fetches all weights."""
     messages = fetch(link, subscriber.version)
     try:
         for one in messages:

@@ -1,5 +1,6 @@
-"""A message of changed weights: which tensors there are and what they were, then chunks. A file of one has
-the same bytes, of which docs/delta-format.md has every one. Nothing here loads torch."""
+"""A message of changed weights: a head, which lists the new tensors and the old tensors they come from, and
+then chunks of values. A file of a message has the same bytes. docs/delta-format.md describes all of them.
+Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 class Version(typing.NamedTuple):
-    """Names weights in a stream: a number, and a checksum of all of them."""
+    """A version of a stream's weights: its number, and a checksum of all weights."""
 
     number: int
     check: str
@@ -39,14 +40,15 @@ Versions = tuple[Version | None, Version]
 
 @dataclasses.dataclass
 class Head:
-    """What a message says before its chunks."""
+    """The head of a message. bases: {new tensor: its old tensor, None for none} where the names differ.
+    removed: old tensors that are no longer there. index: (name, text) of a sharded checkpoint's index."""
 
     files: list[tuple[str, str]]  # (name, safetensors header)
     bases: dict[str, str | None]
     removed: list[str]
     index: tuple[str, str] | None
     chunk_elems: int = chunks.ELEMS
-    versions: Versions | None = None  # of the old weights, of the new ones
+    versions: Versions | None = None  # (version of the old weights, of the new), in a stream
 
     def __post_init__(self) -> None:
         self.specs: dict[str, Spec] = {}
@@ -67,11 +69,12 @@ class Head:
 
     @property
     def is_full(self) -> bool:
-        """Whether the message needs no old weights."""
+        """Whether the message has all weights, and so needs no old ones."""
         return all(self.bases.get(name, name) is None for name in self.specs)
 
     def check_old(self, specs: dict[str, Spec]) -> None:
-        """Raise DeltaError if an old tensor is missing, or has another shape or type."""
+        """Raise DeltaError if the message needs an old tensor that is missing, or has another shape or
+        type."""
         for name, spec in self.specs.items():
             base = self.bases.get(name, name)
             if base is not None and specs.get(base) != spec:
@@ -94,7 +97,7 @@ def text_of(spec: Spec) -> str:
 
 
 def read_head(take: Callable[[int], bytes]) -> Head:
-    """Read a head. take(n) returns the next n bytes. DeltaError for what no encoder writes."""
+    """Read a head. take(n): returns the next n bytes. DeltaError for a head that no encoder writes."""
     magic, n_bytes, check = FRONT.unpack(take(FRONT.size))
     if magic[:-1] != MAGIC[:-1]:
         raise DeltaError("not a message of changed weights")
@@ -120,7 +123,7 @@ def read_head(take: Callable[[int], bytes]) -> Head:
 
 
 def _versions(found: typing.Any) -> Versions | None:
-    """Read the two versions from a head. ValueError or TypeError for what no encoder writes."""
+    """Read the two versions from a head's JSON. ValueError or TypeError if they make no sense."""
     if found is None:
         return None
     (old, new) = (one and Version(int(one[0]), str(one[1])) for one in found)
@@ -130,15 +133,15 @@ def _versions(found: typing.Any) -> Versions | None:
 
 
 def check_of(specs: Mapping[str, Spec], wholes: Mapping[str, int]) -> str:
-    """Checksum of all tensors with their names, types and shapes, in any order, as 16 hexadecimal digits.
-    wholes: each one's, see whole()."""
+    """Returns the checksum of all tensors with their names, types and shapes, as 16 hexadecimal digits. The
+    order of tensors does not matter. wholes: {name: checksum of the tensor by whole()}."""
     text = "".join("%s %s %016x\n" % (json.dumps(name), text_of(specs[name]), wholes[name])
                    for name in sorted(specs)).encode()
     return "%016x" % capi.lib().tw_checksum(text, len(text), 0)
 
 
 def whole(source: Source, name: str) -> int:
-    """Checksum of a whole tensor."""
+    """Returns the checksum of a whole tensor."""
     spec, check, scratch = source.specs[name], 0, Scratch()
     for first in range(0, spec.n_elems, chunks.ELEMS):
         n = min(chunks.ELEMS, spec.n_elems - first)
@@ -148,9 +151,8 @@ def whole(source: Source, name: str) -> int:
 
 
 def pair(old: Source, new: Source) -> tuple[dict[str, str | None], list[str]]:
-    """Returns ({new name: old name or None} where they are not the same, old names that are no more). A
-    renamed tensor comes from the one old tensor of its shape and type that has its values, or else whose name
-    ends as its own does."""
+    """Returns Head's (bases, removed). A new name may belong to an old tensor of the same shape and type: the
+    only one whose name is this name with a prefix more or less; or else one with the same values."""
     bases: dict[str, str | None] = {
         name: None for name, spec in new.specs.items() if old.specs.get(name) != spec}
     left: dict[Spec, list[str]] = collections.defaultdict(list)
@@ -178,8 +180,8 @@ def default_threads() -> int:
 
 def in_order(function: Callable[..., typing.Any], work: Iterator[tuple],
              threads: int | None) -> Iterator[typing.Any]:
-    """Call function(*one) for each on several threads. Yields results in order; only a few wait to be
-    taken."""
+    """Call function(*one) for each `one` of `work`, on several threads. Yields the results in order. Does not
+    run ahead of its caller by more than a few results."""
     threads = threads or default_threads()
     waiting: collections.deque[concurrent.futures.Future] = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads, "thinwire-delta") as pool:
@@ -197,7 +199,7 @@ def in_order(function: Callable[..., typing.Any], work: Iterator[tuple],
 
 def write(head: Head, old: Source, new: Source, put: Callable[[bytes], object], threads: int | None = None,
           progress: Progress | None = None) -> None:
-    """Write a message with put(bytes)."""
+    """Write a message: call put(bytes) for the head and for each chunk, in order."""
     put(head.write())
     cut, done = list(head.cut()), 0
     work = ((chunk, old, new) for chunk in cut)
@@ -209,13 +211,13 @@ def write(head: Head, old: Source, new: Source, put: Callable[[bytes], object], 
 
 
 def read_chunks(head: Head, take: Callable[[int], bytes]) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
-    """Yields all chunks with what is written of them."""
+    """Yields each chunk of a message: its runs, and what the message has of them."""
     for chunk in head.cut():
         yield chunk, chunks.read(chunk, take)
 
 
 def taker(message: bytes | memoryview) -> Callable[[int], bytes]:
-    """Returns take(n), which takes the next n bytes of a message in memory."""
+    """Returns a function take(n), which returns the next n bytes of a message in memory."""
     at = 0
 
     def take(n: int) -> bytes:
@@ -229,7 +231,7 @@ def taker(message: bytes | memoryview) -> Callable[[int], bytes]:
 
 
 class Received(typing.NamedTuple):
-    """A message in memory whose head is read."""
+    """A message in memory: its head, read, and the bytes after the head."""
 
     head: Head
     rest: memoryview
@@ -245,7 +247,7 @@ def received(data: bytes) -> Received:
 
 
 def expect_end(take: Callable[[int], bytes]) -> None:
-    """Raise DeltaError if bytes of the message are left."""
+    """Raise DeltaError if the message has bytes after its last chunk."""
     try:
         take(1)
     except DeltaError:

@@ -1,9 +1,10 @@
-"""Who trains, for the workers of a server that calls control: vLLM's own interface (vllm.py), or TRL's.
+"""The trainer's side of a stream to a vLLM server's workers. The trainer makes the server follow by control
+calls, by vLLM's own interface (vllm.py) or by TRL's:
 
     AsyncGRPOTrainer(..., weight_transfer=Transfer(VLLMClient(url), host))        trl.experimental.async_grpo
 
-host: where the server's workers reach this process. Each of them is sent what it lacks, by a link whose
-secret comes with the server's calls."""
+host: the address of this process for the server's workers. A control call tells each worker the address and a
+secret. The worker then connects, and is sent the messages that it lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ READ = {"verl": "0.9.1", "vllm": "0.33.0"}
 
 
 def check_read(package: str) -> None:
-    """Raise ImportError for a version of an imported package whose interface was not read."""
+    """Raise ImportError if the imported package is not of the version that this code was written for
+    (READ)."""
     found = getattr(sys.modules[package], "__version__", "of no number")
     if found.split("+")[0] != READ[package]:
         raise ImportError("thinwire.delta knows the interface of %s %s; here is %s, whose was not read" % (
@@ -33,13 +35,14 @@ def check_read(package: str) -> None:
 
 
 def register_in_vllm() -> None:
-    """Register the engine; vLLM calls this in each of its processes, by the wheel's entry point."""
+    """Register vllm.py's engines. vLLM calls this in each of its processes, through the wheel's entry
+    point."""
     try:
         from vllm.distributed import weight_transfer
         from vllm.distributed.weight_transfer import factory
 
         trainers = factory.WeightTransferTrainerFactory
-    except (ImportError, AttributeError):  # a vLLM from before there were engines of others
+    except (ImportError, AttributeError):  # an older vLLM, which has no interface for other engines
         return
     if "thinwire" not in trainers._registry:
         weight_transfer.WeightTransferEngineFactory.register_engine(
@@ -48,7 +51,7 @@ def register_in_vllm() -> None:
 
 
 class Client(typing.Protocol):
-    """Calls of a vLLM server, as vLLM's clients and TRL's have them."""
+    """The control calls of a vLLM server, which vLLM's and TRL's clients have."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, typing.Any]) -> None: ...
     def start_weight_update(self) -> None: ...
@@ -57,8 +60,9 @@ class Client(typing.Protocol):
 
 
 class Sender:
-    """Publishes, and has the server's `n_workers` workers follow. What fails ends the links; the next send()
-    makes them anew. keep: versions whose changes are kept."""
+    """Publishes weights, and makes the server's `n_workers` workers follow. After an error all links are
+    closed; the next send() makes new ones. keep: number of the newest changes that are kept for workers that
+    are behind; older workers are sent all weights."""
 
     def __init__(self, client: Client, n_workers: int, host: str, keep: int = 4, timeout_sec: float = 600.0):
         self._client, self._n_workers, self._keep, self._timeout_sec = client, n_workers, keep, timeout_sec
@@ -73,7 +77,7 @@ class Sender:
         self._during(lambda: self._client.init_weight_transfer_engine(self._info), self._accept)
 
     def send(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Send (name, tensor), which come one after the other."""
+        """Publish these (name, tensor) pairs, which may be made one by one, and send them to all workers."""
         if self._publisher is None:
             self._publisher = Publisher(weights, self._keep)
         else:
@@ -85,8 +89,8 @@ class Sender:
         self._client.finish_weight_update()
 
     def _during(self, call: Callable[[], None], work: Callable[[concurrent.futures.Future], None]) -> None:
-        """Work while the server is in a call, which returns when its workers are done. If both fail the
-        call's error is raised: it says more."""
+        """Run `call`, a control call that returns when the server's workers are done, in a thread, and `work`
+        meanwhile. If a link breaks and the call fails, too, raise the call's error: it says more."""
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             called = pool.submit(call)
             called.add_done_callback(lambda done: self.close() if done.exception() else None)
@@ -119,7 +123,7 @@ class Sender:
 
 
 class Transfer:
-    """What TRL asks of `weight_transfer`, built on TRL's client of a vLLM server."""
+    """TRL's interface for `weight_transfer`. client: TRL's client of a vLLM server. The rest: see Sender."""
 
     def __init__(self, client: typing.Any, host: str, keep: int = 4, timeout_sec: float = 600.0):
         self._client, self._arguments = client, (host, keep, timeout_sec)

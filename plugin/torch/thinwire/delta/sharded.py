@@ -1,11 +1,12 @@
-"""Weights that many ranks have shards of: each sends its own, and nobody gathers them.
+"""Sharded weights: each training rank sends its own shards, and no rank gathers them.
 
-    publisher = Publisher(shards(model.state_dict()))        each rank that trains, as for whole tensors
-    subscriber = ShardsSubscriber(model.state_dict())        who serves, with whole tensors or other shards
-    subscriber.apply(messages)                               one of each rank, in the order of ranks
+    publisher = Publisher(shards(model.state_dict()))        each training rank; publish() as for whole
+    tensors subscriber = ShardsSubscriber(model.state_dict())        inference, with whole tensors or other
+    shards subscriber.apply(messages)                               one message of each training rank, in rank
+    order
 
-A shard is a tensor of its own, named by its part of the whole: "up.weight[0:128,64:128]". Nothing is written
-unless all the messages are right."""
+A message has a shard as a tensor with a name like "up.weight[0:128,64:128]": the whole tensor's name and the
+shard's range in each dimension. apply() writes nothing unless all messages are right."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ if typing.TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-Box = tuple[tuple[int, int], ...]  # (begin, end) in each dimension
+Box = tuple[tuple[int, int], ...]  # a part of a tensor: (begin, end) in each dimension
 _NAME = re.compile(r"(.*)\[((?:\d+:\d+(?:,\d+:\d+)*)?)\]", re.DOTALL)
 
 
 def shards(weights: Mapping[str, torch.Tensor], group: ProcessGroup | None = None) -> dict[str, torch.Tensor]:
-    """What this rank sends: its parts of DTensors, however they are sharded, and other tensors whole. All
-    ranks of `group` (all of the job) call it: they tell each other what they have, and of those that have the
-    same one sends it. TypeError for a DTensor whose parts cannot be named, such as a sum that is partial."""
+    """Returns the tensors that this rank has to send: its parts of DTensors, and other tensors whole.
+    Collective over `group` (None: all ranks of the job): ranks exchange names, and of those that have the
+    same part only one sends it. TypeError for a DTensor whose local tensor is no part of the whole, such as a
+    partial sum."""
     import torch.distributed as dist
 
     found = {}
@@ -54,7 +56,7 @@ def shards(weights: Mapping[str, torch.Tensor], group: ProcessGroup | None = Non
 
 
 def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
-    """Returns (this rank's part, its values); None if it has no part of a DTensor."""
+    """Returns (this rank's part of a tensor, the part's values), or None if this rank has no part of it."""
     if type(tensor).__name__ != "DTensor":
         return tuple((0, n) for n in tensor.shape), tensor
     mesh, box = tensor.device_mesh, [(0, n) for n in tensor.shape]
@@ -72,8 +74,10 @@ def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
 
 
 def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
-    """Which dimension of the mesh splits which of the tensor, in order. A strided shard is what FSDP2 makes
-    of what tensor or expert parallelism, later in the mesh, has split before it."""
+    """Returns [(dimension of the mesh, dimension of the tensor that it splits)], in the order of splitting.
+    Usually that is the mesh's order. But FSDP2 shards what tensor or expert parallelism has split already,
+    although its dimension comes first in the mesh; torch calls that a strided shard, and it comes last
+    here."""
     placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
     plain: list[tuple[int, int]] = []
     strided: list[tuple[int, int]] = []
@@ -89,10 +93,10 @@ def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
 
 def unfused(weights: Mapping[str, torch.Tensor], fused: Mapping[str, Mapping[str, int]]
             ) -> dict[str, torch.Tensor]:
-    """A server's weights by the names of who trains them, in the same memory, for Subscriber or
-    ShardsSubscriber. fused: {"qkv_proj": {"q_proj": 4096, "k_proj": 1024, "v_proj": 1024}}, the parts of what
-    is called so anywhere in a name, in order, with their rows on all ranks together. Of a DTensor whose rows
-    are sharded each rank has its rows of each part. TypeError for other numbers of rows."""
+    """Returns views of a server's weights under the trainer's names, for Subscriber or ShardsSubscriber.
+    fused: {"qkv_proj": {"q_proj": 4096, "k_proj": 1024, "v_proj": 1024}}: a word of a tensor's name, and the
+    parts of such a tensor in order, each with its rows in the whole tensor. If a DTensor's rows are sharded,
+    each rank must have its share of every part's rows. TypeError if the rows do not add up."""
     found = {}
     for name, one in weights.items():
         words = name.split(".")
@@ -121,7 +125,7 @@ def _split(name: str, tensor: typing.Any, rows: list[int]) -> typing.Sequence[to
 
 
 def _part(name: str) -> tuple[str, Box]:
-    """Read a shard's name."""
+    """Parse a shard's name. Returns (the whole tensor's name, the shard's part)."""
     found = _NAME.fullmatch(name)
     if not found:
         raise DeltaError("%s: not a name of a shard" % name)
@@ -139,13 +143,15 @@ def _size(box: Box) -> int:
 
 
 def _within(tensor: torch.Tensor, whole: Box, box: Box) -> torch.Tensor:
-    """Returns the part `box` of a whole tensor, given `tensor`, which is its part `whole`."""
+    """Returns a view of `box` in `tensor`. tensor: the part `whole` of a larger tensor. Both boxes are in the
+    larger tensor's coordinates."""
     return tensor[tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, whole))]
 
 
 class ShardsSubscriber:
-    """Weights, {name: tensor or DTensor}, that follow the publishers of shards, in their own memory. Shards
-    that are not wholly this rank's part are in host memory beside them."""
+    """Weights, {name: tensor or DTensor}, that are updated in place from the training ranks' messages. A
+    shard that is not entirely in this rank's part is kept in host memory, and the common elements are
+    copied."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self._threads = threads
@@ -156,18 +162,18 @@ class ShardsSubscriber:
             if part:
                 self._own[name] = part[0], part[1].detach()
         self._ranks: list[Subscriber] = []
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # (where to, where from)
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # (target, source)
 
     @property
     def versions(self) -> list[Version | None]:
-        """The versions that this has of each training rank's weights, for its Publisher.since(); [] before
-        the first messages."""
+        """The version of each training rank's weights that are here, for that rank's Publisher.since(). Empty
+        before the first messages."""
         return [one.version for one in self._ranks]
 
     def apply(self, messages: Sequence[bytes]) -> None:
-        """Apply a message of each rank, all of which lead to a version of the same number. DeltaError, before
-        anything is written, as Subscriber.apply() has it, and for shards that are not all of these weights;
-        it names the rank. After a TornError the versions are None."""
+        """Apply one message of each training rank, in rank order. All must lead to the same version number.
+        DeltaError, before anything is written, for the reasons of Subscriber.apply(), and if the shards do
+        not cover these weights; it names the rank. After a TornError all versions are None."""
         received = [message.received(one) for one in messages]
         heads = [one.head for one in received]
         numbers = [head.versions[1].number if head.versions else None for head in heads]
@@ -196,8 +202,8 @@ class ShardsSubscriber:
             raise
 
     def _lay_out(self, heads: list[Head]) -> tuple[list[Subscriber], list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Returns the subscriber of each rank's shards, and what is to be copied when all of them have
-        applied their messages."""
+        """Returns a subscriber for each training rank's shards, and the copies (target, source) to make when
+        all subscribers have applied their messages."""
         parts: dict[str, list[Box]] = defaultdict(list)
         ranks, copies = [], []
         for rank, head in enumerate(heads):
@@ -227,7 +233,7 @@ class ShardsSubscriber:
         return ranks, copies
 
     def _check_all(self, name: str, parts: list[Box]) -> None:
-        """Raise DeltaError unless these parts make up a tensor, each element once."""
+        """Raise DeltaError unless these parts have each element of the tensor exactly once."""
         twice = any(_common(one, other) for i, one in enumerate(parts) for other in parts[:i])
         if twice or sum(map(_size, parts)) != math.prod(self._shapes[name]):
             raise DeltaError("%s: the ranks' shards are not the whole of it, each element once" % name)

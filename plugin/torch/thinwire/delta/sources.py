@@ -1,7 +1,8 @@
-"""Where the weights of a message come from and go to: tensors in memory, safetensors files, folders of them.
+"""Sources of a message's weights: tensors in memory, a safetensors file, or the files of a sharded
+checkpoint.
 
-A source gives an address of some consecutive elements of a tensor; a file's are read into memory first.
-Nothing here loads torch."""
+A source's read() returns the address of consecutive elements of a tensor. Elements of a file are first read
+into memory. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import struct
 
 from .. import capi
 
-# {safetensors' name of a type: (bytes of an element, the library's type or None if it is not coded)}
+# {safetensors' name of a type: (bytes of an element, the library's type; None if the library has none)}
 TYPES = {
     "BF16": (2, capi.BF16), "F16": (2, capi.FP16), "F32": (4, capi.FP32), "F64": (8, None),
     "F8_E4M3": (1, None), "F8_E5M2": (1, None), "F8_E8M0": (1, None), "F8_E4M3FNUZ": (1, None),
@@ -30,11 +31,11 @@ INDEX = ".safetensors.index.json"
 
 
 class DeltaError(ValueError):
-    """Weights and a message do not fit. The text names the tensor or the file."""
+    """A message is damaged, or does not fit the weights. The text names the tensor or the file."""
 
 
 class TornError(DeltaError):
-    """Some weights are new and some are old: all of them are wanted."""
+    """Applying a message failed halfway: some weights are new and some old. Fetch all weights again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Spec:
 
     @property
     def n_elems(self) -> int:
-        """How many elements lie in memory, where a pair of 4-bit numbers is one."""
+        """Number of elements in memory. A pair of 4-bit numbers counts as one element."""
         return math.prod(self.shape) // PACKED.get(self.dtype, 1)
 
     @property
@@ -63,14 +64,14 @@ class Spec:
 
 
 class Scratch:
-    """Memory of one thread, which grows as needed."""
+    """Memory that is used again and again by one thread, and grows as needed."""
 
     def __init__(self) -> None:
         self._memory = bytearray()
         self.address = 0
 
     def room(self, n_bytes: int) -> int:
-        """Returns the address of so many bytes, and loses what was there."""
+        """Returns the address of at least n_bytes bytes. Their old content is lost."""
         if n_bytes > len(self._memory) or not self._memory:
             self._memory = bytearray(max(n_bytes, 64))
             self.address = C.addressof((C.c_char * len(self._memory)).from_buffer(self._memory))
@@ -87,8 +88,8 @@ class _Entry:
 
 
 def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
-    """Read a safetensors header. Returns ({name: entry} in the order of the data, bytes of data). DeltaError
-    if it makes no sense."""
+    """Parse a safetensors header. Returns ({name: entry} in the order of the data, bytes of data). DeltaError
+    if the header is not valid. where: the file, for the error's text."""
     try:
         tensors = {name: (one["dtype"], tuple(one["shape"]), *one["data_offsets"])
                    for name, one in json.loads(text).items() if name != "__metadata__"}
@@ -112,7 +113,7 @@ def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
 
 
 class File:
-    """A safetensors file that is read, by several threads perhaps."""
+    """A safetensors file, open for reading. Several threads may read it at once."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -145,7 +146,7 @@ class File:
             done += got
 
     def offset(self, name: str, first: int) -> int:
-        """Where an element lies in the file."""
+        """Returns the offset of element `first` of a tensor, in bytes from the beginning of the file."""
         entry = self.entries[name]
         return self._data + entry.begin + first * entry.spec.itemsize
 
@@ -165,7 +166,8 @@ class Files:
         self.specs = {name: one.entries[name].spec for one in self.files for name in one.entries}
 
     def read(self, name: str, first: int, n: int, scratch: Scratch, offset: int) -> int:
-        """Read n elements into scratch at this offset. Returns their address."""
+        """Read n elements of a tensor, from element `first`, into `scratch` at `offset` bytes. Returns their
+        address."""
         of, itemsize = self._of[name], self.specs[name].itemsize
         of.read_into(scratch.view(n * itemsize, offset), of.offset(name, first))
         return scratch.address + offset
@@ -176,7 +178,7 @@ class Files:
 
 
 def _shards(path: pathlib.Path) -> tuple[list[pathlib.Path], tuple[str, str] | None]:
-    """Returns (files, (name, text) of the index or None)."""
+    """Returns (paths of the files, (name, text) of the checkpoint's index or None if it has none)."""
     if path.is_dir():
         found = sorted(path.glob("*" + INDEX)) or sorted(path.glob("*.safetensors"))
         if len(found) != 1:
@@ -195,12 +197,13 @@ def _shards(path: pathlib.Path) -> tuple[list[pathlib.Path], tuple[str, str] | N
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether it is a name of a file, without a folder."""
+    """Returns whether `name` is a file's name without a folder. Other names could lead out of the folder."""
     return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 class Tensors:
-    """Tensors in this process's memory: {name: (spec, address)}. keep: what must live as long."""
+    """Tensors in this process's memory. places: {name: (spec, address)}. keep: objects that own the
+    memory."""
 
     def __init__(self, places: dict[str, tuple[Spec, int]], keep: object):
         self.specs = {name: spec for name, (spec, _) in places.items()}

@@ -1,12 +1,13 @@
-"""A stream's messages as files of a folder: on a disk, or in whatever store fsspec knows, such as s3://.
+"""A stream's messages as files in a folder: on a disk, or in any store that fsspec supports, such as s3://.
 
     store = Store("s3://bucket/run", every=50)
-    store.put(publisher)                                       who trains, after each publish()
-    store.follow(subscriber)                                   who serves, now and then
+    store.put(publisher)                                       the trainer, after each publish()
+    store.follow(subscriber)                                   the inference server, now and then
 
-NUMBER.twd leads to version NUMBER from the one before, NUMBER.all.twd from any. What is not there yet is
-waited for: the next call finds it. OSError for a store that cannot be reached, and DeltaError for a file that
-is spoilt or of another run, name it; after the latter follow(Subscriber({})) takes all weights."""
+NUMBER.twd leads from version NUMBER - 1 to NUMBER. NUMBER.all.twd has all weights of version NUMBER. follow()
+applies the files that are there; a later call applies later files. OSError if the store cannot be reached.
+DeltaError for a file that is damaged or of another run; follow(Subscriber({})) then loads all weights. Both
+errors name the file."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ _NAME = re.compile(r"(\d{10})(\.all)?\.twd")
 
 
 class Store:
-    """url: a folder. Buckets are not made, other folders are. every: of so many versions one is written with
-    all weights, too, and what is older than the last two of these is removed. options: fsspec's, of the
-    store."""
+    """The files of a stream. url: the folder; it is made if it is missing, but a bucket is not. every: for
+    one in `every` versions all weights are written as well; files older than the last two of these are
+    removed. options: of the store, for fsspec."""
 
     def __init__(self, url: str, every: int = 50, **options: object):
         import fsspec
 
         self._files, self._root = fsspec.core.url_to_fs(url, **options)
-        self._bucket = self._root.partition("/")[0]  # "" in a store of folders
+        self._bucket = self._root.partition("/")[0]  # "" in a file system
         self._every = every
         self._last: Version | None = None
 
@@ -38,7 +39,8 @@ class Store:
         return "%s/%010d%s.twd" % (self._root, number, ".all" if is_all else "")
 
     def _there(self) -> tuple[list[int], list[int]]:
-        """Returns the numbers of changes, and of versions with all weights, ascending."""
+        """Returns the version numbers of the folder's NUMBER.twd and of its NUMBER.all.twd, both
+        ascending."""
         self._files.invalidate_cache()
         try:
             with _named(self._root):
@@ -52,8 +54,8 @@ class Store:
         return sorted(n for n, is_all in both if not is_all), sorted(n for n, is_all in both if is_all)
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write a file. In a store of folders it gets its name when it is complete; in others it is seen
-        only then."""
+        """Write a file so that readers never see a part of it. A file system needs a rename for that; a
+        bucket shows only complete files."""
         with _named(path):
             if self._bucket:
                 self._files.pipe_file(path, data)
@@ -63,8 +65,8 @@ class Store:
                 self._files.mv(path + ".partial", path)
 
     def put(self, publisher: Publisher) -> None:
-        """Write what leads to the publisher's newest version; the first time, for another run, and after a
-        gap all weights, beside which nothing stays."""
+        """Write the messages that lead from the last put() to the publisher's newest version. At the first
+        call, for another run or after a gap, write all weights instead and remove all other files."""
         version, messages = publisher.version, publisher.since(self._last)
         is_whole = self._last is None or version.number != self._last.number + len(messages)
         for number, one in zip(range(version.number - len(messages) + 1, version.number + 1), messages):
@@ -81,8 +83,9 @@ class Store:
                         self._files.rm_file(self._path(n, is_all))
 
     def _since(self, have: Version | None) -> Iterator[tuple[str, bytes]]:
-        """Paths and messages that lead from this version, or None, to the newest that can be reached: by
-        changes if these go as far, else by all weights and what came after."""
+        """Yields (path, message) that lead from version `have` (None: no weights yet) to the newest version
+        there: changes, if there is one for every version; otherwise all weights and the changes after
+        them."""
         changes, wholes = self._there()
         first = have.number if have and have.number <= max(changes + wholes, default=0) else None
         paths = []
@@ -95,17 +98,16 @@ class Store:
             try:
                 with _named(path):
                     data = self._files.cat_file(path)
-            except FileNotFoundError:  # removed since, or listed early
+            except FileNotFoundError:  # removed after it was listed, or listed before it can be read
                 return
             yield path, data
 
     def since(self, have: Version | None) -> list[bytes]:
-        """What leads from this version, or None, to the newest: changes if all are there, else all weights
-        and what came after."""
+        """Returns the messages that lead from version `have` (None: no weights yet) to the newest there."""
         return [data for _, data in self._since(have)]
 
     def follow(self, subscriber: Subscriber) -> int:
-        """Let the subscriber apply the messages that it lacks, one after the other. Returns how many."""
+        """Let the subscriber apply the messages that it lacks, one by one. Returns the number applied."""
         n = 0
         for path, data in self._since(subscriber.version):
             try:
@@ -116,7 +118,7 @@ class Store:
 
 
 def _end(first: int, changes: list[int]) -> int:
-    """The version that changes lead to from this one, without a gap."""
+    """Returns the last version that is reached from version `first` through changes without a gap."""
     while first + 1 in changes:
         first += 1
     return first
@@ -124,7 +126,7 @@ def _end(first: int, changes: list[int]) -> int:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Turn whatever a store raises into an OSError that names the path."""
+    """Turn any exception of a store into an OSError that names the path."""
     try:
         yield
     except Exception as error:

@@ -1,14 +1,14 @@
-"""A stream of messages, from one who trains to those that serve.
+"""A stream of messages from a trainer to inference servers.
 
-    publisher = Publisher(model.state_dict())          who trains
-    publisher.publish(model.state_dict())              after each step, or some
-    messages = publisher.since(have)                   for a server that has this version, or None
-    subscriber = Subscriber(model.state_dict())        who serves
-    subscriber.apply(message)                          subscriber.version is what it has
+    publisher = Publisher(model.state_dict())          the trainer publisher.publish(model.state_dict())
+    after each step, or after some messages = publisher.since(have)                   for a server with
+    version `have`, or None for no version subscriber = Subscriber(model.state_dict())        the inference
+    server subscriber.apply(message)                          sets subscriber.version
 
-How messages travel is the caller's. The publisher has a copy of the weights in host memory and the last
-messages; a subscriber its weights and the message; both a few chunks of 2 M elements beside. While a message
-is applied in place, whoever computes with the weights sees some of both versions: apply between batches."""
+How messages travel is up to the caller. The publisher keeps a copy of the weights in host memory and the last
+messages. A subscriber holds its weights and one message. Both need a few chunks of 2 M elements more. A
+message is applied in place: a model that computes meanwhile sees some weights of both versions. So apply it
+between batches."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _pairs(weights: Weights) -> Iterable[tuple[str, torch.Tensor]]:
 
 
 def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | None = None) -> bytes:
-    """A message with all weights, which are of that version, for whoever has another one or none."""
+    """Returns a message with all weights, which are `version`, for a subscriber with any version or none."""
     return tensors.encode({}, weights, threads, versions=(None, version))
 
 
 class Publisher:
-    """The newest weights, {name: tensor}, and messages that lead to them from the `keep` versions before.
-    Weights may be pairs (name, tensor), too, that are made one after the other: each is let go when the next
-    one has come."""
+    """The newest weights, {name: tensor}, and the last `keep` changes that led to them. Methods also take
+    weights as an iterable of (name, tensor), which may make tensors one by one: no more than a few are held
+    at a time."""
 
     def __init__(self, weights: Weights, keep: int = 8, threads: int | None = None):
         self._weights = {name: tensors.on_host(name, one).clone() for name, one in _pairs(weights)}
@@ -47,7 +47,7 @@ class Publisher:
         self.version = Version(1, tensors.check_of(self._weights))
 
     def publish(self, weights: Weights) -> bytes:
-        """Make these the newest weights. Returns the message that makes them of those before."""
+        """Make these the newest weights. Returns the message that leads to them from the weights before."""
         version, data = tensors.encode_each(self._weights, _pairs(weights), self.version, self._threads)
         self._weights = tensors.decode(self._weights, data, in_place=True, threads=self._threads)
         self._messages.append((self.version, data))
@@ -55,8 +55,8 @@ class Publisher:
         return data
 
     def since(self, have: Version | None) -> list[bytes]:
-        """The messages that lead from a version to the newest, in order; none if it is that. For another
-        version, or None, one message with all weights."""
+        """Returns the messages that lead from version `have` to the newest, in order; [] if `have` is the
+        newest. For None or a version that is too old or unknown, returns one message with all weights."""
         if have == self.version:
             return []
         bases = [base for base, _ in self._messages]
@@ -66,21 +66,21 @@ class Publisher:
 
 
 class Subscriber:
-    """Weights, {name: tensor}, that follow a publisher's, in their own memory. version: None until all of
-    them are known to be a publisher's."""
+    """Weights, {name: tensor}, that are updated in place to a publisher's versions. version: the publisher's
+    version that they are; None if they are no version, as before the first message."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self.weights, self._threads = dict(weights), threads
         self.version: Version | None = None
 
     def apply(self, data: bytes) -> bool:
-        """Apply a message; False if the weights are what it leads to already. DeltaError, before anything is
-        written, for another version's message and for one that is spoilt or breaks off. After a TornError
-        the version is None: ask for all weights."""
+        """Apply a message. Returns False, and does nothing, if the weights already are the message's new
+        version. DeltaError, before anything is written, for a message from another version, and for one that
+        is damaged or incomplete. A TornError sets the version to None: ask for all weights."""
         return self.ready(message.received(data))()
 
     def ready(self, received: message.Received) -> Callable[[], bool]:
-        """Do all of apply() but the writing. Returns the function that writes."""
+        """Do all of apply() except writing. Returns a function that writes, with apply()'s result."""
         versions = received.head.versions
         if versions is None:
             raise DeltaError("the message names no versions: it is not a stream's")
@@ -93,7 +93,7 @@ class Subscriber:
         make = tensors.checked(self.weights, received, in_place=True, threads=self._threads)
 
         def write() -> bool:
-            self.version = None  # until all is done, whatever ends it
+            self.version = None  # stays None if make() fails halfway
             self.weights = make()
             self.version = new
             return True

@@ -14,7 +14,7 @@ from .sources import PACKED, DeltaError, Source, Spec, Tensors, TornError
 if typing.TYPE_CHECKING:
     import torch
 
-# Name of a tensor that is given without one.
+# A message's name for a tensor that the caller gives without a name.
 ALONE = "tensor"
 
 
@@ -30,7 +30,7 @@ def _dtypes() -> dict[torch.dtype, str]:
 
 
 def on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, contiguous in host memory: itself, if it is so."""
+    """Returns the tensor as a contiguous one in host memory: a copy, or itself if it already is one."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
@@ -43,20 +43,20 @@ def on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _spec(dtype: str, shape: Sequence[int]) -> Spec:
-    """Make a Spec. torch counts pairs of 4-bit numbers, safetensors numbers: twice as many in the last
-    dimension."""
+    """Make a Spec from torch's shape. For 4-bit numbers torch counts pairs and safetensors counts numbers, so
+    the last dimension doubles."""
     packed = PACKED.get(dtype, 1)
     return Spec(dtype, tuple(shape) if packed == 1 else (*shape[:-1], packed * shape[-1]))
 
 
 def _shape(spec: Spec) -> tuple[int, ...]:
-    """Returns torch's shape of a Spec."""
+    """Returns the shape of a Spec as torch has it; see _spec()."""
     packed = PACKED.get(spec.dtype, 1)
     return spec.shape if packed == 1 else (*spec.shape[:-1], spec.shape[-1] // packed)
 
 
 def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch.Tensor]]:
-    """Returns (where the tensors are, the tensors on the host)."""
+    """Returns (the tensors as a source, {name: tensor in host memory})."""
     names, places, hosts = _dtypes(), {}, {}
     for name, tensor in given.items():
         if not isinstance(name, str) or name == "__metadata__":
@@ -69,13 +69,13 @@ def _source(given: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, torch
 
 
 def check_of(weights: Mapping[str, torch.Tensor]) -> str:
-    """Checksum of all the weights, as 16 hexadecimal digits."""
+    """Returns the checksum of all weights, as 16 hexadecimal digits."""
     source = _source(weights)[0]
     return message.check_of(source.specs, {name: message.whole(source, name) for name in source.specs})
 
 
 def type_of(tensor: torch.Tensor) -> str:
-    """The name of a tensor's type in messages, or torch's where there is none."""
+    """Returns the name of a tensor's type in messages, or torch's name if messages do not have the type."""
     return _dtypes().get(tensor.dtype, str(tensor.dtype))
 
 
@@ -84,7 +84,7 @@ def _named(weights: torch.Tensor | Mapping[str, torch.Tensor]) -> Mapping[str, t
 
 
 def _header(specs: Mapping[str, Spec]) -> str:
-    """A safetensors header."""
+    """Returns a safetensors header for these tensors."""
     fields, at = {}, 0
     for name, spec in specs.items():
         fields[name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": [at, at + spec.n_bytes]}
@@ -95,10 +95,10 @@ def _header(specs: Mapping[str, Spec]) -> str:
 def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | Mapping[str, torch.Tensor],
            threads: int | None = None, progress: Progress | None = None,
            versions: Versions | None = None) -> bytes:
-    """A message that makes `new` of `old`: both tensors, or both {name: tensor}; old={}: of nothing. Tensors
-    may be anywhere; those that are not contiguous in host memory are copied there. threads: None for one a
-    core. progress: called with (bytes done, bytes in all). versions: of a stream, see Publisher. TypeError
-    for what is no plain tensor."""
+    """Returns the message that turns `old` into `new`. Both are tensors, or both are {name: tensor}; old={}
+    makes a message with all weights. Tensors that are not contiguous in host memory are copied there.
+    threads: None for one per core. progress: called with (bytes done, bytes in all). versions: only in a
+    stream (Publisher). TypeError for a tensor without plain memory, such as a DTensor."""
     if isinstance(old, Mapping) != isinstance(new, Mapping):
         raise TypeError("old and new weights: one is a tensor, the other has names")
     (before, _), (after, _) = _source(_named(old)), _source(_named(new))
@@ -110,7 +110,7 @@ def encode(old: torch.Tensor | Mapping[str, torch.Tensor], new: torch.Tensor | M
 
 
 class _Arriving:
-    """New tensors that come one by one, each kept until the chunks that it has a part in are coded."""
+    """New tensors that come one by one. Each is held until all chunks with a part of it are encoded."""
 
     def __init__(self, new: Iterable[tuple[str, torch.Tensor]], old: dict[str, Spec]):
         self._new, self._old = new, old
@@ -128,7 +128,8 @@ class _Arriving:
             yield name, name if self._old.get(name) == spec else None, spec
 
     def of(self, chunk: chunks.Chunk) -> Source:
-        """The places of the chunk's tensors. Ask for each chunk once."""
+        """Returns a source of the chunk's tensors. Call it once for each chunk, in order: it then lets go of
+        tensors that have no later chunk."""
         found = {run.name: self._held[run.name] for run in chunk}
         for run in chunk:
             if run.first + run.n == run.spec.n_elems:
@@ -138,8 +139,9 @@ class _Arriving:
 
 def encode_each(old: Mapping[str, torch.Tensor], new: Iterable[tuple[str, torch.Tensor]], base: Version,
                 threads: int | None = None) -> tuple[Version, bytes]:
-    """Returns the version after `base` and its message. No more than one of the new tensors is kept, and a
-    few chunks. A renamed tensor is one that goes and one that comes."""
+    """Returns the version after `base`, and the message that leads to it. Holds only one of the new tensors
+    at a time, and a few chunks. A renamed tensor counts as one removed and one added: the new tensors cannot
+    be compared before they have come."""
     before = _source(old)[0]
     arriving = _Arriving(new, before.specs)
     work = ((chunk, before, arriving.of(chunk)) for chunk in chunks.cut(arriving, chunks.ELEMS))
@@ -154,18 +156,17 @@ def encode_each(old: Mapping[str, torch.Tensor], new: Iterable[tuple[str, torch.
 
 def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place: bool = False,
            threads: int | None = None) -> typing.Any:
-    """The new weights, a tensor or {name: tensor} as `old` is, on the devices where the old ones are.
-    in_place: they are in the old tensors' memory, but for added ones; what is no more stays in `old`. All of
-    the message is read and compared with `old` before anything is written. DeltaError for old weights that
-    the message was not made from, and for a message that is spoilt or breaks off: then `old` is as it was.
-    TornError, in place alone: whoever made the message gave it checksums that are right and contents that
-    are not, and some of `old` is overwritten."""
+    """Returns the new weights, as a tensor or {name: tensor} like `old`, on the old weights' devices.
+    in_place: write them into the old tensors' memory, except for added ones; removed ones stay in `old`. All
+    of the message is read and compared with `old` before anything is written. DeltaError, with `old`
+    unchanged, if the message was made from other old weights, or is damaged or incomplete. TornError, only
+    with in_place, if the message's contents contradict its checksums: then some of `old` is overwritten."""
     return checked(old, message.received(data), in_place, threads)()
 
 
 def checked(old: torch.Tensor | Mapping[str, torch.Tensor], received: message.Received,
             in_place: bool = False, threads: int | None = None) -> Callable[[], typing.Any]:
-    """Do all of decode() but the writing. Returns the function that writes, and returns the new weights."""
+    """Do all of decode() except writing. Returns a function that writes, with decode()'s result."""
     given = _named(old)
     (before, hosts), head = _source(given), received.head
     head.check_old(before.specs)
@@ -186,12 +187,13 @@ def checked(old: torch.Tensor | Mapping[str, torch.Tensor], received: message.Re
 
 
 def _place(head: message.Head, name: str) -> str | None:
-    """The old tensor whose memory a new one may have."""
+    """Returns the name of the old tensor whose memory the new tensor `name` may use, or None."""
     return name if head.is_full else head.bases.get(name, name)
 
 
 def _alone(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The old tensors whose memory no other tensor reads. Others must be read before any is written."""
+    """Returns the old tensors that may be overwritten at once: no other tensor shares their memory, and only
+    one new tensor is made from them. The rest must be read before anything is written."""
     reads = collections.Counter(_place(head, name) for name in head.specs)
     found: dict[str, torch.Tensor] = {}
     end, last = 0, ""
@@ -207,7 +209,7 @@ def _alone(head: message.Head, hosts: Mapping[str, torch.Tensor]) -> dict[str, t
 
 def _targets(head: message.Head, specs: Mapping[str, Spec],
              hosts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Make room for the new tensors, or use the old ones' memory."""
+    """Returns {name: tensor to write into} for the new tensors: an old tensor of `hosts`, or new memory."""
     import torch
 
     types, found = {short: dtype for dtype, short in _dtypes().items()}, {}
@@ -230,7 +232,8 @@ def _decode_all(received: message.Received, old: Source, new: Mapping[str, torch
 
 def _back(given: Mapping[str, torch.Tensor], place: str | None, made: torch.Tensor,
           in_place: bool) -> torch.Tensor:
-    """Move a new tensor to the old one's device, or into its memory."""
+    """Returns the new tensor `made` as the caller gets it: in the old tensor's memory (in_place), or moved to
+    the old tensor's device. place: the old tensor's name."""
     import torch
 
     old = given.get(place) if place is not None else None

@@ -1,12 +1,13 @@
-"""Weights from a trainer of verl's to its rollout workers, as what has changed, over TCP.
+"""Sends changed weights from verl's trainer to its rollout workers, over TCP.
 
     actor_rollout_ref.rollout.checkpoint_engine.backend=thinwire
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=thinwire.delta.verl
 
-Actor rank 0 publishes. Of the rollout workers on a host one is connected to it and hands on what it gets to
-the others, so that a message crosses the network once a host. A worker that is new, or has missed a version,
-is sent all weights. Each end has the weights in host memory once. Workers prove a secret that came by way of
-verl's own channel; TW_NET_ENCRYPT=y, on all of them, seals what is sent."""
+Actor rank 0 publishes. On each host one rollout worker is connected to actor rank 0 and passes messages on to
+the host's other workers, so a message crosses the network once per host. A worker that is new or has missed a
+version is sent all weights. Each process keeps one copy of the weights in host memory. Both ends of a
+connection prove a secret that verl's own channel has carried. TW_NET_ENCRYPT=y, on all processes, seals all
+messages."""
 
 from __future__ import annotations
 
@@ -32,18 +33,18 @@ _PerWorker = dict[str, list[typing.Any]]  # arguments of init_process_group()
 
 
 class Place(typing.NamedTuple):
-    """Where a worker can be reached, and the secret that lets others connect to it."""
+    """The address of an actor or a rollout worker, and the secret for connections to it."""
 
     host: str
     port: int
     secret: str
-    n_breaks: int  # how often its connections have ended: all are made anew when that has changed anywhere
+    n_breaks: int  # number of times its connections broke; a change of any worker's makes all connect anew
 
 
 @CheckpointEngineRegistry.register("thinwire")
 class ThinwireCheckpointEngine(CheckpointEngine):
-    """verl's interface, which says what the methods are for. keep: versions whose changes are kept;
-    timeout_sec: how long a worker is waited for."""
+    """verl's interface; its documentation is verl's. keep: number of the newest changes that are kept for
+    workers that are behind. timeout_sec: longest wait for a worker."""
 
     def __init__(self, bucket_size: int, is_master: bool = False, keep: int = 4, timeout_sec: float = 600.0):
         self._keep, self._timeout_sec = keep, timeout_sec
@@ -52,8 +53,8 @@ class ThinwireCheckpointEngine(CheckpointEngine):
         self._place = Place(ray.util.get_node_ip_address(), self._listener.getsockname()[1],
                             secrets.token_hex(32), 0)
         self._topology: object = None
-        self._source: Link | None = None  # whom the weights come from
-        self._links: list[Link] = []  # whom they go to
+        self._source: Link | None = None  # to the process that sends weights to this one
+        self._links: list[Link] = []  # to the workers that this process sends weights to
         self._rank = 0
         self._publisher: Publisher | None = None
         self._subscriber = Subscriber({})
@@ -78,7 +79,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
                         "topology": [list(metadata)] * rollout_world_size}
 
     def init_process_group(self, rank: int, source: Place | None, n_links: int, topology: object) -> None:
-        if topology == self._topology:  # the connections of the last time are there
+        if topology == self._topology:  # nothing has changed: the last call's connections are still there
             return
         self._close()
         self._rank = rank
@@ -90,7 +91,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
             self._topology = topology
 
     def finalize(self) -> None:
-        """Keep the connections for the next time."""
+        """Do nothing: the connections stay for the next transfer."""
 
     def _close(self) -> None:
         for one in [*self._links, self._source]:
@@ -100,7 +101,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
 
     @contextlib.contextmanager
     def _transfer(self) -> Iterator[None]:
-        """End the connections if anything fails inside."""
+        """Context of a transfer. An exception inside closes all connections of this process."""
         try:
             yield
         except BaseException:
@@ -131,7 +132,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
             if self._rank == 0:
                 await asyncio.to_thread(self._publish, arriving())
         finally:
-            async for _ in gathered:  # on all actors, whatever fails, as gathering is collective
+            async for _ in gathered:  # go to the end on all actors, even after an error: gathering is collective
                 pass
 
     def _follow(self) -> None:

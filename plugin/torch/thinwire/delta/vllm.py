@@ -1,13 +1,14 @@
-"""Weights from a trainer to vLLM's workers, as what has changed, over TCP.
+"""Sends changed weights from a trainer to vLLM's workers, over TCP.
 
     vllm serve MODEL --weight-transfer-config '{"backend": "thinwire"}'
     engine = WeightTransferTrainerFactory.trainer_init(TrainerInit(host, n_workers, rank=rank), client=client,
                                                        source=ModuleSource(model))
     engine.send_weights()                                            after each step, or some
 
-The wheel registers both with vLLM. Each worker is sent what it lacks, and keeps the checkpoint's weights in
-host memory; it loads them into its model when all are there and compared. The secret comes by way of vLLM's
-control calls; TW_NET_ENCRYPT=y, on the trainer and all workers, seals what is sent."""
+The wheel registers the engines of both ends with vLLM. Each worker keeps the checkpoint's weights in host
+memory, and is sent the messages that it lacks. It loads the weights into its model when all messages are
+applied and their checksums are right. Links need a secret, which vLLM's control calls carry.
+TW_NET_ENCRYPT=y, on the trainer and all workers, seals all messages."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ check_read("vllm")
 
 @dataclasses.dataclass
 class InitInfo(WeightTransferInitInfo):
-    """Where the trainer is: what Sender says of itself."""
+    """How a worker reaches the trainer. Sender makes it and sends it by a control call."""
 
     host: str
     port: int
@@ -45,11 +46,11 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclasses.dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """Empty: messages say themselves what they are."""
+    """Has no fields: all information is in the messages."""
 
 
 class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
-    """vLLM's interface, which says what the methods are for."""
+    """vLLM's interface for its workers; its documentation is vLLM's."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -65,7 +66,7 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._link = connect((init_info.host, init_info.port), init_info.secret, init_info.timeout_sec)
 
     def start_weight_update(self) -> None:
-        """Do nothing yet: the model stays as it is until all messages have come."""
+        """Do nothing: receive_weights() changes the model, when all messages have come."""
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self._link is None:
@@ -78,7 +79,7 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         finalize_layerwise_reload(self.model, self.model_config)
 
     def finish_weight_update(self) -> None:
-        """Do nothing more: receive_weights() has loaded the weights already."""
+        """Do nothing: receive_weights() has already loaded the weights."""
 
     def shutdown(self) -> None:
         if self._link is not None:
@@ -88,7 +89,8 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 @dataclasses.dataclass
 class TrainerInit(TrainerInitInfo):
-    """host: where vLLM's workers reach trainer rank 0. n_workers: all of vLLM's, TP * PP * DP."""
+    """host: trainer rank 0's address for vLLM's workers. n_workers: number of all of vLLM's workers, TP * PP
+    * DP. keep, timeout_sec: see Sender."""
 
     backend: typing.ClassVar[str] = "thinwire"
 
@@ -99,7 +101,7 @@ class TrainerInit(TrainerInitInfo):
 
 
 class ThinwireTrainerWeightTransferEngine(TrainerWeightTransferEngine[TrainerInit]):
-    """vLLM's interface, for the trainer's ranks."""
+    """vLLM's interface for the trainer's ranks; its documentation is vLLM's."""
 
     init_info_cls = TrainerInit
     _sender: Sender | None = None
@@ -117,7 +119,7 @@ class ThinwireTrainerWeightTransferEngine(TrainerWeightTransferEngine[TrainerIni
         return engine
 
     def send_weights(self) -> None:
-        """Send the weights, on all ranks even if one fails: gathering them is collective."""
+        """Send the weights. Every rank iterates to the end, even after an error: gathering is collective."""
         weights = self.source.iter_full()
         try:
             if self._sender is not None:
