@@ -132,7 +132,7 @@ class ThinwireCheckpointEngine(CheckpointEngine):
             if self._rank == 0:
                 await asyncio.to_thread(self._publish, arriving())
         finally:
-            async for _ in gathered:  # go to the end on all actors, even after an error: gathering is collective
+            async for _ in gathered:  # on all actors, even after an error, as gathering is collective
                 pass
 
     def _follow(self) -> None:

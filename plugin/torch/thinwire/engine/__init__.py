@@ -1,2 +1,2 @@
-"""Communicators of the C library between torch's ranks: how ranks agree to use Thinwire, meet, post
-operations and learn of a failure."""
+"""Communicators of the C library between torch's ranks: how ranks agree to use Thinwire, connect, post
+operations, and react when a rank fails."""

@@ -1,5 +1,5 @@
-"""Which of its addresses a rank tells the others: names of hosts need not resolve, and may be the same on all
-nodes."""
+"""Finds the address that a rank tells the other ranks. A host's name would not do: it need not resolve, and
+may be the same on all nodes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ import torch.distributed as dist
 
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
-# Addresses of networks that nobody has, so the default route leads there. Nothing is sent to them.
+# Addresses that are reserved for documentation. The route to them is the default route, which tells this
+# host's address on it. Nothing is sent to them.
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is the loopback device's."""
+    """Returns whether an address is one of the loopback device."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _ipv4(device: str) -> str | None:
-    """The device's address, if it has one."""
+    """Returns the device's IPv4 address, or None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, contextlib.suppress(OSError):
         request = struct.pack("256s", device.encode()[:15])
         return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), SIOCGIFADDR, request)[20:24])
@@ -34,7 +35,8 @@ def _ipv4(device: str) -> str | None:
 
 
 def _ipv6(device: str) -> str | None:
-    """The device's first address that is not link-local: such a one means nothing on another host."""
+    """Returns the device's first IPv6 address that is not link-local, or None. Link-local addresses do not
+    work on other hosts."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/net/if_inet6").read_text().splitlines():
             digits, _, _, _, _, name = line.split()
@@ -45,12 +47,14 @@ def _ipv6(device: str) -> str | None:
 
 
 def of_device(device: str) -> str | None:
-    """An address of a network device. None if it has none, or if only UCX knows the device, as "mlx5_0:1"."""
+    """Returns an address of a network device. None if the device has no address, or if `device` is not a
+    network interface but one of UCX's names, such as "mlx5_0:1"."""
     return _ipv4(device) or _ipv6(device)
 
 
 def towards(host: str) -> str | None:
-    """This host's address on the way to another host; None if no way leads there or the name is unknown."""
+    """Returns the address of this host from which packets to `host` would be sent. None if there is no route
+    or the name does not resolve."""
     with contextlib.suppress(OSError):
         for family, kind, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind) as any_socket, contextlib.suppress(OSError):
@@ -60,14 +64,15 @@ def towards(host: str) -> str | None:
 
 
 def _master(store: dist.Store) -> str:
-    """The host of a store over TCP, else MASTER_ADDR."""
+    """Returns the host of a TCP store. For other stores returns MASTER_ADDR, or "" if that is not set."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "")
 
 
 def _chosen() -> str | None:
-    """The address of the first device that TW_NET_DEVICES or GLOO_SOCKET_IFNAME names and that has one."""
+    """Returns the address of the first device with an address in TW_NET_DEVICES, else in GLOO_SOCKET_IFNAME.
+    None if there is none."""
     for name in ("TW_NET_DEVICES", "GLOO_SOCKET_IFNAME"):
         for device in os.environ.get(name, "").split(","):
             found = of_device(device.strip()) if device.strip() else None
@@ -77,8 +82,8 @@ def _chosen() -> str | None:
 
 
 def own(store: dist.Store) -> str:
-    """This rank's address: the device's that the user has named, else the one on the way to the store's host,
-    which is a loopback address if the store is here or if there is no network."""
+    """Returns this rank's address: that of the device that the user has named, else the one on the route to
+    the store's host. A loopback address if the store is on this host or if there is no network."""
     host = _master(store)
     found = _chosen() or (towards(host) if host else None)
     if found:
@@ -87,8 +92,8 @@ def own(store: dist.Store) -> str:
 
 
 def reachable(mine: str, others: list[str]) -> str:
-    """The address at which the others reach this rank: `mine`, unless that is a loopback address and theirs
-    are not."""
+    """Returns the address at which the other ranks reach this one. That is `mine`, unless `mine` is a
+    loopback address and another rank's is not: then it is this host's address on the route to that rank."""
     if not is_loopback(mine):
         return mine
     ways = (towards(other) for other in others if not is_loopback(other))
@@ -96,9 +101,9 @@ def reachable(mine: str, others: list[str]) -> str:
 
 
 def place() -> str:
-    """A text that is the same in all processes that reach each other over the loopback device, and differs
-    elsewhere. It is made of the boot, the network namespace and all addresses, since copies of a machine may
-    share its name."""
+    """Returns a text that is equal in two processes if and only if they reach each other over loopback. It is
+    a hash of the host's name, the boot, the network namespace and all addresses: copies of a virtual machine
+    may have the same name."""
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):
         names.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())

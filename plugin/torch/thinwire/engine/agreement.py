@@ -1,14 +1,15 @@
-"""Whether Thinwire is used: all ranks of a job use it, or none.
+"""Decides whether Thinwire is used: by all ranks of a job, or by none.
 
-A rank that lacks something cannot be asked, as it may run no code of ours; and a rank that is late looks the
-same for a while. So every rank says early, in torch's store, that it is ready and with which settings: with
-TW_FSDP or TW_DDP as soon as there is a default group, else when it first wants to use Thinwire. Before its
-first collective a rank looks for the verdict. The last one to speak writes it, or a rank that has waited for
-the others in vain; what is written first holds for all. A rank that never speaks makes it a no, and is
-already in torch's own collective, to which the others then fall back.
+A rank may be without Thinwire, and then runs none of this code. The others cannot tell such a rank from a
+late one. So every rank with Thinwire speaks early: it writes to torch's store whether it is ready, and its
+settings. With TW_FSDP or TW_DDP it speaks when the default group is made, otherwise when it first wants to
+use Thinwire. Before its first collective a rank needs the verdict, which is in the store as well. The last
+rank to speak writes the verdict, or a rank that has waited for the others for too long. The first verdict
+holds for all ranks. If a rank never speaks the verdict is no. That rank is then in torch's own collective,
+and the others join it there.
 
-With a variable it is the whole job that agrees, within TW_JOIN_TIMEOUT. Where the program itself calls
-Thinwire, it is the ranks of a group, which then wait for one another as torch would."""
+With TW_FSDP or TW_DDP the whole job agrees, within TW_JOIN_TIMEOUT. If the program itself calls Thinwire, the
+ranks of each group agree, and wait for one another as long as torch would."""
 
 from __future__ import annotations
 
@@ -32,17 +33,18 @@ from .meeting import World, default_world, poll, ranks_text
 SAME = ("TW_COLL_CHECK", "TW_COLL_CHUNK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
 ASKED = "is Thinwire installed there, and TW_FSDP or TW_DDP set?"
-# A rank that has a process group says so within this time: it only has to load a few small modules.
+# Longest time, in seconds, from a rank's default group to its "here" in the store: it only loads small
+# modules.
 HERE_SEC = 10.0
-PART_SEC = 10.0  # how long rank 0 waits for the others to have read a verdict that ends the job
+PART_SEC = 10.0  # longest time that rank 0 waits until the others have read a verdict that ends the job
 
 
 @dataclasses.dataclass
 class State:
-    """What a rank says of itself in the store."""
+    """What a rank writes about itself to the store."""
 
     lacks: str  # why it cannot use Thinwire, or READY
-    settings: dict[str, str]  # the same on all ranks
+    settings: dict[str, str]  # settings that must be equal on all ranks
 
     def text(self) -> str:
         return json.dumps([self.lacks, self.settings])
@@ -56,12 +58,13 @@ def _settings(asked: bool) -> dict[str, str]:
     return found | (policy.from_environment().settings() if asked else {})
 
 
-# What a rank has to do before it is ready. Returns settings beside the variables', or None.
+# A function that makes a rank ready. It may return more settings for State.settings.
 Prepare = Callable[[], typing.Optional[dict[str, str]]]
 
 
 def _ready(asked: bool, prepare: Prepare | None) -> State:
-    """Prepare this rank. Whatever goes wrong is in the result, so that the others hear of it."""
+    """Make this rank ready. Returns its state. An exception becomes State.lacks, which tells the other
+    ranks."""
     try:
         capi.check_ucx()
         settings = _settings(asked)
@@ -71,7 +74,9 @@ def _ready(asked: bool, prepare: Prepare | None) -> State:
 
 
 def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
-    """Say which ranks lack what or have which other settings; "" if all are ready with the same."""
+    """Returns a text on which ranks lack what, and which settings differ; "" if all ranks are ready with
+    equal settings. silent: ranks that have not spoken. waited: how long they were waited for, for the
+    text."""
     found = ["nothing was heard from %s %s" % (ranks_text(silent), waited)] if silent else []
     for lack in sorted({state.lacks for state in states.values()} - {READY}):
         lacking = [rank for rank, state in states.items() if state.lacks == lack]
@@ -88,8 +93,8 @@ def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
 
 
 def may_fall_back(why: str) -> str:
-    """Returns the reason why operations are torch's own. RuntimeError if there is one and falling back is not
-    allowed."""
+    """Returns `why`, the reason why operations have to be torch's own. RuntimeError if there is a reason (not
+    "") and the job's variables forbid falling back to torch."""
     if why and switches.is_on("TW_NET_ENCRYPT"):
         raise RuntimeError("TW_NET_ENCRYPT=y, and what torch would fall back to is not sealed: " + why)
     if why and switches.requiring():
@@ -99,11 +104,11 @@ def may_fall_back(why: str) -> str:
 
 
 class Life:
-    """What this rank has told the other ranks of a world, and the verdicts that it knows."""
+    """One rank's part in the agreements of a world: what it has said, and the verdicts that it knows."""
 
     def __init__(self, world: World, falls_back: bool = True):
-        """falls_back: where Thinwire is not used, torch's own collectives are; else that is an error with the
-        reason."""
+        """falls_back: if the verdict is no, torch's own collectives are used. False if the caller cannot fall
+        back: it raises an error with the reason."""
         self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
         self._falls_back = falls_back
         self._lock = threading.Lock()
@@ -112,7 +117,8 @@ class Life:
         self._verdicts: dict[tuple[int, ...], str] = {}
 
     def speak(self, asked: bool, prepare: Prepare | None = None) -> State | None:
-        """Say whether this rank is ready. None if it has spoken before."""
+        """Write this rank's state to the store, and return it. Returns None if this rank has already spoken.
+        asked: TW_FSDP or TW_DDP asks for Thinwire."""
         with self._lock:
             return self._speak(asked, prepare) if self._asked is None else None
 
@@ -138,7 +144,7 @@ class Life:
         return "verdict/" + hashlib.sha256(" ".join(map(str, members)).encode()).hexdigest()[:16]
 
     def _judge(self, members: tuple[int, ...], waited: str) -> None:
-        """Write a verdict over these ranks, unless there is one."""
+        """Write the verdict for these ranks, unless another rank has written it. waited: see why_not()."""
         present = [rank for rank in members if self._store.check([self._key(rank)])]
         texts = self._store.multi_get([self._key(rank) for rank in present])
         states = {rank: State(*json.loads(text)) for rank, text in zip(present, texts)}
@@ -148,7 +154,7 @@ class Life:
         self._store.compare_set(self._verdict_key(members), "", verdict)
 
     def _settle(self, members: tuple[int, ...], waited_sec: float, what: str) -> None:
-        """Judge now, if there is no verdict yet: the time is over."""
+        """Write a verdict at the end of the wait, unless there is one."""
         if not self._store.check([self._verdict_key(members)]):
             self._judge(members, "within %.0f s (%s)" % (waited_sec, what))
 
@@ -165,7 +171,7 @@ class Life:
         def is_known() -> bool:
             return self._store.check([key]) or self._store.check(states)
 
-        # The others may be waiting in torch's own collective: they must be joined there in time.
+        # Do not wait too long: ranks without Thinwire may already wait in torch's own collective.
         patience = min(policy.join_timeout(), limit_sec / 2)
         limit_sec = patience if self._asked else limit_sec
         if not poll(is_known, patience) and limit_sec > patience:
@@ -191,12 +197,12 @@ class Life:
         return may_fall_back(self._verdicts[ranks]) if self._falls_back else self._verdicts[ranks]
 
     def meet(self, is_ready: bool) -> None:
-        """Wait for all ranks of a new default group. RuntimeError on all of them if they do not all use
-        Thinwire."""
+        """Wait for the verdict of a new default group. RuntimeError on all ranks if the verdict is no."""
         everybody, ready = [self._key(rank) for rank in self._ranks], self._verdict_key(self._ranks)
         patience = policy.join_timeout() if is_ready else HERE_SEC
         here = [self._here_key(rank) for rank in self._ranks]
-        # gloo's ranks have met in init_process_group, and say so within moments; NCCL's need not have begun.
+        # With gloo all ranks were in init_process_group() together, so all are here soon. With NCCL some may
+        # not even have started.
         limit_sec = min(HERE_SEC, patience) if "gloo" in dist.get_backend_config() else patience
         if poll(lambda: self._store.check(here), limit_sec):
             limit_sec = patience
@@ -209,35 +215,36 @@ class Life:
         may_fall_back(why)
 
     def _part(self, why: str) -> None:
-        """Let the others read the verdict before this rank ends: rank 0 may hold the store."""
+        """Note that this rank has read the verdict. If the verdict ends the job, rank 0 waits for the others
+        first, because its process may be the store's server."""
         self._store.add("heard", 1)
         if why and self.rank == 0:
             poll(lambda: self._store.add("heard", 0) >= self._store.add("spoken", 0), PART_SEC)
 
     def reasons(self) -> list[str]:
-        """Why operations of this world have not used Thinwire."""
+        """Returns the reasons why operations of this world have not used Thinwire."""
         own = ["rank %d: %s" % (self.rank, self._lacks)] if self._lacks else []
         return [why for why in dict.fromkeys(self._verdicts.values()) if why] or own
 
 
 class _Lives:
-    """The Life of torch's default group, which may be destroyed and made again. An old one is forgotten with
-    its store: the next store may want its port."""
+    """Keeps the Life of torch's present default group, which a program may destroy and make again. An old
+    Life is dropped together with its store, because the next store may need the port."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the group's finalizer may run in the same thread while it is held
+        self._lock = threading.RLock()  # recursive: a group may be finalized in a thread that holds the lock
         self._n = 0
         self._group: weakref.ref[dist.ProcessGroup] | None = None
         self._life: Life | None = None
         self._past: list[str] = []  # reasons of earlier Lives
 
     def now(self) -> Life:
-        """The Life of the present default group."""
+        """Returns the Life of the present default group. Makes it if the group is new."""
         group = inside.default_group()
         with self._lock:
             if self._life is None or self._group is None or self._group() is not group:
                 self._forget(self._group)
-                # One store may serve several default groups in turn.
+                # Number the groups: several default groups, one after the other, may use one store.
                 world = default_world().under("thinwire/%d/" % self._n)
                 self._n, self._life = self._n + 1, Life(world)
                 self._group = weakref.ref(group, self._forget)
@@ -258,8 +265,8 @@ _lives = _Lives()
 
 
 def speak(prepare: Prepare) -> str:
-    """Tell the ranks of a new default group whether this one is ready, as TW_FSDP or TW_DDP asks. prepare:
-    what it has to do first. Returns what it lacks. RuntimeError if Thinwire is required but not used."""
+    """With TW_FSDP or TW_DDP: make this rank ready, and tell the ranks of a new default group. Returns what
+    this rank lacks (READY: nothing). RuntimeError if the job requires Thinwire and the verdict is no."""
     life = _lives.now()
     state = life.speak(True, prepare)
     if switches.requiring():
@@ -268,11 +275,11 @@ def speak(prepare: Prepare) -> str:
 
 
 def refused(ranks: tuple[int, ...], limit_sec: float) -> str:
-    """Why operations between these ranks, ascending, do not go over Thinwire; "" if they do. Collective over
-    them. limit_sec: how long torch itself would wait for a rank."""
+    """Returns why operations between these ranks do not go over Thinwire; "" if they do. ranks: ascending.
+    All of them must call this. limit_sec: how long torch itself would wait for a rank."""
     return _lives.now().refused(ranks, limit_sec)
 
 
 def reasons() -> list[str]:
-    """Why groups of this rank have not used Thinwire, as far as they wanted to."""
+    """Returns the reasons why this rank's groups did not use Thinwire although they wanted to."""
     return _lives.reasons()

@@ -1,8 +1,8 @@
 """Communicators, and operations on them.
 
-A thread of the C library owns a transport and moves every operation on it; Python threads only post and wait.
-Each set of ranks that some process group has gets a transport of its own, so a collective call involves that
-group alone, as in torch."""
+Each transport has a thread of the C library, which makes progress on all operations. Python threads only post
+operations and wait. Each different set of ranks of a process group has its own transport. So, as in torch, a
+collective call involves only the ranks of its group."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TYPES = {torch.float32: capi.FP32, torch.bfloat16: capi.BF16, torch.float16: cap
 
 
 class Waitable:
-    """Something under way; any thread may test or wait."""
+    """A posted operation. Any thread may test it or wait for it."""
 
-    span: spans.Span  # when it was posted, for the timeline
-    declined = ""  # why it goes plain although it has a codec; "" if it does not
-    coded = True  # whether any of it is encoded
+    span: spans.Span  # its time and name, for the timeline
+    declined = ""  # why the library sends it plain although it has a codec; "" if it does not
+    coded = True  # whether any part of it is encoded
 
     def test(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Returns whether the operation has ended, successfully or not."""
         raise NotImplementedError
 
     def wait(self) -> None:
@@ -49,12 +49,13 @@ class Waitable:
         raise NotImplementedError
 
     def take_elapsed(self) -> float:
-        """Seconds from the post to the end, once; 0 afterwards, and on a CUDA stream."""
+        """Returns the seconds from post to end at the first call, and 0 at later calls. On a CUDA stream
+        always 0."""
         raise NotImplementedError
 
 
 class UnderWay(Waitable):
-    """An operation of the library's that has begun."""
+    """An operation that the library is performing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class UnderWay(Waitable):
         self._done = False
 
     def _look(self, waits: bool) -> None:
-        """Ask the library. If it has ended, set _done and _error."""
+        """Ask the library, or wait, for the operation's end. Set _done and _error if it has ended."""
         raise NotImplementedError
 
     def test(self) -> bool:
@@ -86,7 +87,7 @@ class UnderWay(Waitable):
 
 
 class Request(UnderWay):
-    """An operation. It holds the tensors that the library reads and writes."""
+    """An operation on a communicator. Keeps the tensors alive that the library reads and writes."""
 
     def __init__(self, communicator: Communicator, pointer: C.c_void_p, keep: object, what: str,
                  elapsed: C.c_double):
@@ -95,7 +96,8 @@ class Request(UnderWay):
         self._elapsed, self.span, self.coded = elapsed, spans.begun(what), False
 
     def note_plan(self) -> None:
-        """Learn how the operation is coded, before anybody can wait for it and so end it."""
+        """Ask the library how it encodes the operation. Must come before anyone can wait: the end of the wait
+        frees the library's request."""
         plan = capi.Plan()
         capi.lib().tw_coll_request_plan(self._pointer, C.byref(plan))
         self.coded = bool(plan.quantized)
@@ -116,7 +118,8 @@ class Request(UnderWay):
             self._error = error
 
     def enqueued(self) -> None:
-        """Note that the operation is on a CUDA stream, whose order does the rest: nobody waits for it."""
+        """Mark the operation as ended once it is on a CUDA stream: nobody needs to wait for it on the
+        host."""
         self._end(capi.OK)
 
     def take_elapsed(self) -> float:
@@ -125,7 +128,7 @@ class Request(UnderWay):
 
 
 class Attached(typing.Protocol):
-    """What a communicator carries for replicas.Keeper, which this room does not know."""
+    """What Communicator calls of fsdp.replicas.Keeper. A protocol, because engine must not import fsdp."""
 
     def keep_time(self, timeout_sec: float) -> None: ...
 
@@ -135,7 +138,7 @@ class Attached(typing.Protocol):
 
 
 class Communicator:
-    """The C library's communicator of a process group's ranks."""
+    """The C library's communicator for the ranks of a process group, for host or for GPU memory (cuda)."""
 
     def __init__(self, engine: Engine, pointer: C.c_void_p, rank: int, world: int, timeout_sec: float,
                  cuda: bool = False):
@@ -149,12 +152,11 @@ class Communicator:
         self._lock = threading.Lock()
 
     def post(self, args: capi.Args, keep: object, what: str) -> Request:
-        """Start an operation. keep: what must stay in memory until it has ended."""
+        """Post an operation. keep: objects that must stay alive until it has ended. what: its name."""
         pointer, elapsed = C.c_void_p(), C.c_double()
         self.engine.check_usable()
         with self._lock:
-            # On a CUDA stream nobody waits for a request: what is put on the stream afterwards finds the
-            # result.
+            # An operation on a CUDA stream needs no request: later work on the stream comes after it.
             wanted = None if self.cuda else C.byref(pointer)
             if not self.cuda:
                 args.elapsed_sec = C.pointer(elapsed)
@@ -165,12 +167,13 @@ class Communicator:
                 return request
             if args.codec:
                 request.note_plan()
-            # Somebody may drop a request without waiting: the tensors stay here until it has ended.
+            # Keep all requests and their tensors here until they have ended: a caller may drop a request
+            # without waiting.
             self._flight = [one for one in self._flight if not one.test()] + [request]
         return request
 
     def keep_time(self, timeout_sec: float) -> None:
-        """Use the process group's timeout, which may have changed."""
+        """Set the timeout to the process group's, which the program may have changed."""
         if timeout_sec != self._timeout_sec:
             self._timeout_sec = timeout_sec
             if own_timeout(timeout_sec):
@@ -179,40 +182,42 @@ class Communicator:
                     self.keeper.keep_time(timeout_sec)
 
     def planned_bytes(self, args: capi.Args) -> int:
-        """Bytes that this rank sends to other nodes in such an operation."""
+        """Returns the bytes that this rank would send to other nodes in an operation with these arguments."""
         out = C.c_uint64()
         status = capi.lib().tw_coll_planned_inter_node_bytes(self.pointer, C.byref(args), C.byref(out))
         self.engine.check(status, "plan")
         return out.value
 
     def sent_bytes(self) -> int:
-        """Bytes that this rank has sent to other nodes for the job, as the transport has counted them."""
+        """Returns the bytes that the transport has sent from this rank to other nodes, except those for
+        Thinwire's own purposes."""
         counters = capi.Counters()
         capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
         kept = self.keeper.sent_bytes() if self.keeper is not None else 0
         return counters.inter_node_bytes - self.aside_bytes + kept
 
     def spared_bytes(self) -> int:
-        """Bytes by which lossless messages to other nodes were shorter than planned."""
+        """Returns the bytes by which messages of varying length to other nodes were shorter than planned."""
         counters = capi.Counters()
         capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
         return counters.inter_node_spared_bytes
 
     def nonfinite_blocks(self) -> int:
-        """Blocks with NaN or Inf that this rank has encoded."""
+        """Returns the number of blocks with NaN or Inf that this rank has encoded."""
         return capi.lib().tw_coll_nonfinite_blocks(self.pointer)
 
 
 class Engine:
-    """A transport between some ranks of a world, and the communicators on it. Collective over these ranks."""
+    """A transport between some ranks of a world, and the communicators on it. All of these ranks must make it
+    and close it together."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float, frees: bool = True):
-        """frees: when a rank has failed, end what waits for it in torch, too."""
+        """frees: when a rank has failed, also end torch's own collectives that wait for it (waiting.py)."""
         self.pid, self.rank = os.getpid(), world.rank
-        self._ranks = ranks  # in the world, ascending
+        self._ranks = ranks  # numbers in the world, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
         self._communicators: dict[tuple[str, bool], Communicator] = {}
-        self._counted: dict[Callable[[Communicator], int], int] = {}  # their counters at close()
+        self._counted: dict[Callable[[Communicator], int], int] = {}  # sums of counters, kept by close()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._meeting: Meeting | None = Meeting(world, ranks, timeout_sec)
@@ -239,29 +244,29 @@ class Engine:
             library.tw_transport_destroy(self._transport)
             self._transport = C.c_void_p()
             capi.check(status, "join", failed)
-        # Rank 0 speaks for all: the others' lines would differ in the rank alone.
+        # Only rank 0 logs this as INFO: other ranks' lines would differ only in the rank.
         log.log(logging.INFO if self.rank == 0 else logging.DEBUG, "rank %d: %s", self.rank,
                 library.tw_transport_describe(self._transport).decode())
 
     def _params(self, ranks: list[int], timeout_sec: float) -> capi.Params:
-        """Parameters of a communicator for host memory."""
+        """Returns parameters of a communicator for host memory. ranks: numbers in the world."""
         places = (C.c_int * len(ranks))(*[self._ranks.index(rank) for rank in ranks])
         return capi.Params(transport=self._transport, ranks=places, n_ranks=len(ranks), deterministic=1,
                            progress_thread=1, timeout_sec=own_timeout(timeout_sec))
 
     def _failed_rank(self) -> int:
-        """The rank in the world that has failed, or -1."""
+        """Returns the world's number of the rank that has failed, or -1."""
         failed = capi.lib().tw_transport_failed_rank(self._transport)
         return self._ranks[failed] if 0 <= failed < len(self._ranks) else -1
 
     def check(self, status: int, what: str) -> None:
-        """Raise ThinwireError, with the rank to blame, if the status is a failure."""
+        """Raise ThinwireError, with the rank that has failed, if `status` is a failure. what: the
+        operation."""
         if status < 0:
             capi.check(status, what, self._failed_rank())
 
     def check_usable(self) -> None:
-        """Raise RuntimeError in a forked child, which has neither the threads nor the connections, and after
-        close()."""
+        """Raise RuntimeError after close(), and in a forked child: it has no threads of its parent."""
         if os.getpid() != self.pid:
             raise RuntimeError("thinwire: a forked process cannot use its parent's communicators")
         if not self._all:
@@ -269,8 +274,9 @@ class Engine:
 
     def communicator(self, name: str, ranks: list[int], timeout_sec: float,
                      nccl_group: dist.ProcessGroup | None = None) -> Communicator:
-        """Returns the communicator of that name, made at its first use. ranks: the engine's, in this group's
-        order. nccl_group: it is for GPU memory, over this group's NCCL."""
+        """Returns the communicator of that name. The first call makes it. ranks: the engine's ranks, in the
+        process group's order. nccl_group: for GPU memory, the group with the NCCL communicator to use; None
+        for host memory."""
         key = (name, nccl_group is not None)
         found = self._communicators.get(key)
         if found is not None:
@@ -308,7 +314,7 @@ class Engine:
         return self._count(Communicator.nonfinite_blocks)
 
     def _watch(self) -> None:
-        """When a rank has failed, end what waits in other libraries: they would wait much longer."""
+        """Thread: when a rank has failed, end collectives of torch's backends that wait for it."""
         while not self._stop.wait(waiting.WATCH_SEC):
             status = capi.lib().tw_coll_progress(self._all)
             if status < 0:
@@ -322,12 +328,12 @@ class Engine:
                 waiting.watch(failure, self._stop)
 
     def abort(self) -> None:
-        """Give the job up, on all ranks."""
+        """End all operations of all ranks of this transport with an error."""
         if self._all and os.getpid() == self.pid:
             capi.lib().tw_coll_abort(self._all)
 
     def close(self) -> None:
-        """Leave the transport. Its first rank stays until the others have left or failed."""
+        """Leave the transport. On its first rank this waits until the others have left or failed."""
         if os.getpid() != self.pid or not self._all:
             return
         self._stop.set()
@@ -349,14 +355,16 @@ class Engine:
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
-    """The address of a process group's NCCL communicator, which exists once the group has been used."""
+    """Returns the address of a process group's NCCL communicator. An unused group has none yet, so this first
+    runs a small all-reduce on it."""
     if not inside.nccl_comm(group):
         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
     return inside.nccl_comm(group)
 
 
 class _Job:
-    """The engines of torch's present default group, by their ranks. Those of an older group are closed."""
+    """The engines of torch's present default group: {their ranks: engine}. A new default group closes the old
+    one's engines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -384,21 +392,22 @@ _separate: list[Engine] = []
 
 
 def separate(world: World, timeout_sec: float) -> Engine:
-    """Make an engine between all ranks of a world that is not the default group's. The caller closes it, or
-    the program's end does. If it fails, torch's own groups are left alone, as it is one of several
-    communicators."""
+    """Make an engine between all ranks of a world other than the default group's. The caller may close it;
+    the end of the program does, too. A failure of a rank does not end torch's own groups: they may have other
+    ranks."""
     made = Engine(world, world.ranks, timeout_sec, frees=False)
     _separate.append(made)
     return made
 
 
 def own_timeout(timeout_sec: float) -> float:
-    """The timeout for a communicator of a group that has this one; 0 if TW_COLL_TIMEOUT holds."""
+    """Returns the timeout for a communicator, given its process group's timeout. 0, the library's default, if
+    TW_COLL_TIMEOUT is set."""
     return 0.0 if os.environ.get("TW_COLL_TIMEOUT") else timeout_sec
 
 
 def timeout_of(group: dist.ProcessGroup, cuda: bool = False) -> float:
-    """A process group's timeout, in seconds."""
+    """Returns a process group's timeout, in seconds. cuda: that of the group's backend for GPU memory."""
     return inside.timeout_sec(group, "cuda" if cuda else "cpu")
 
 
@@ -406,7 +415,8 @@ SETTINGS_BYTES = 512
 
 
 def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[str, str]) -> str:
-    """Compare the ranks' settings. Returns whose differ from whose; "" if all are the same. Collective."""
+    """Compare the settings of all ranks; all must call this. Returns which ranks' settings differ, or "" if
+    all are equal."""
     if communicator.world == 1 or not settings:
         return ""
     texts = (C.c_char * SETTINGS_BYTES * communicator.world)()
@@ -425,27 +435,28 @@ def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[s
 
 
 class Use:
-    """The use of Thinwire in process groups by one user (a model, a backend): on all ranks of a group or on
-    none."""
+    """How one user (a model's hooks, a c10d backend) finds communicators. For each process group either all
+    ranks get one or none does."""
 
     def __init__(self, settings: dict[str, str]):
-        """settings: what must be the same on all ranks of a group."""
+        """settings: the user's settings, which must be equal on all ranks of a group."""
         self._settings = settings
-        self._groups: dict[object, tuple[Engine, str]] = {}  # (engine, why its ranks do not use it or "")
+        self._groups: dict[object, tuple[Engine, str]] = {}  # (engine, how ranks' settings differ or "")
         self._locks: dict[object, threading.Lock] = {}
 
     def communicator(self, group: dist.ProcessGroup, cuda: bool = False,
                      staged: bool = False) -> Communicator | None:
-        """Returns a process group's communicator, for host memory or for GPU memory, which may be staged in
-        host memory. None if its operations are torch's own. Collective over the group when it is new here."""
+        """Returns a process group's communicator for host memory, or for GPU memory (cuda) if it is not
+        staged in host memory. None if torch has to do the group's operations itself. The first call for a
+        group is collective."""
         ranks = dist.get_process_group_ranks(group)
         return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda),
                                     group if cuda and not staged else None)
 
     def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
                         nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:
-        """Returns a communicator under a name of its own, for ranks that may have no process group of
-        torch's yet."""
+        """As communicator(), for ranks that need not have a process group. name: the communicator's name, the
+        same on all ranks."""
         members = tuple(sorted(ranks))
         if agreement.refused(members, timeout_sec):
             return None
@@ -453,7 +464,7 @@ class Use:
         found = engine.communicator(name, ranks, timeout_sec, nccl_group)
         found.keep_time(timeout_sec)
         key = (name, nccl_group is not None)
-        # One of several threads compares the ranks' settings.
+        # Only one thread compares settings: the comparison is collective.
         with self._locks.setdefault(key, threading.Lock()):
             known = self._groups.get(key)
             if known is None or known[0] is not engine:
@@ -464,7 +475,7 @@ class Use:
         return None if agreement.may_fall_back(known[1]) else found
 
     def why_not(self, group: dist.ProcessGroup, cuda: bool = False, staged: bool = False) -> str:
-        """Why communicator() has returned None for a group."""
+        """Returns the reason why communicator() has returned None for a group."""
         known = self._groups.get((group.group_name, cuda and not staged))
         if known is not None and known[1]:
             return known[1]
@@ -472,12 +483,13 @@ class Use:
 
 
 def running() -> list[Engine]:
-    """The engines of this process, with closed ones of separate(), whose bytes still count."""
+    """Returns the engines of this process. Closed ones of separate() are among them: their bytes still
+    count."""
     return [*_job.engines.values(), *_separate]
 
 
 def close() -> None:
-    """Leave the job; the next operation joins again. Rank 0 waits for the others."""
+    """Close all engines; the next operation makes new ones. Rank 0 waits for the others to close theirs."""
     _job.close()
     for one in _separate:
         one.close()

@@ -1,5 +1,5 @@
-"""How the ranks of a transport find each other: through torch's store, the first of them tells the others its
-address, a port and a secret."""
+"""How the ranks of a transport find each other: the first rank writes its address, a port and a secret to
+torch's store, and the others connect."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .. import capi, inside, policy
 from ..switches import log
 from . import addresses
 
-POLL_SEC = (0.005, 0.1)  # pauses between two looks into the store: the first one, and the longest
+POLL_SEC = (0.005, 0.1)  # first and longest pause between two looks into the store; pauses double
 
 
 def poll(is_there: Callable[[], bool], limit_sec: float) -> bool:
-    """Wait until is_there() holds. Returns whether it did within the time. Other threads may use the store
-    meanwhile, and signals are handled."""
+    """Poll until is_there() returns True. Returns False if it does not within limit_sec. Unlike store.wait(),
+    this lets other threads use the store, and lets Python handle signals."""
     until, pause = time.monotonic() + limit_sec, POLL_SEC[0]
     while not is_there():
         if time.monotonic() >= until:
@@ -36,7 +36,7 @@ def poll(is_there: Callable[[], bool], limit_sec: float) -> bool:
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Write ranks as "rank 3" or "ranks 1-3, 7"."""
+    """Returns ranks as a text: "rank 3" or "ranks 1-3, 7"."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and runs[-1][-1] == rank - 1:
@@ -49,34 +49,35 @@ def ranks_text(ranks: list[int]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Ranks that can meet: this one, all of them ascending, and the store that they share."""
+    """Ranks that share a store. rank: this process's. ranks: all of them, ascending."""
 
     rank: int
     ranks: tuple[int, ...]
     store: dist.Store
-    launched: bool = True  # the launcher has started just these: its variables hold for them
+    launched: bool = True  # these are all ranks of the launcher, so LOCAL_RANK and such are right for them
 
     def under(self, prefix: str) -> World:
-        """Returns a World of the same ranks that uses another part of the store."""
+        """Returns a World of the same ranks whose keys in the store have this prefix."""
         return dataclasses.replace(self, store=dist.PrefixStore(prefix, self.store))
 
 
 def default_world() -> World:
-    """The ranks of torch's default group."""
+    """Returns the World of torch's default group."""
     group = inside.default_group()
     return World(group.rank(), tuple(range(group.size())), inside.default_store())
 
 
 class _FixedPort:
-    """Lends TW_RENDEZVOUS_PORT, which one meeting at a time can have. Others of this process listen on any
-    port."""
+    """Gives the port TW_RENDEZVOUS_PORT to one meeting of this process at a time. Other meetings listen on
+    any free port."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder: Meeting | None = None
 
     def take(self, meeting: Meeting) -> int:
-        """Returns the port for this meeting; 0 if there is none or another meeting has it."""
+        """Returns the port for this meeting. 0 if the variable is not set, or if another meeting has the
+        port."""
         port = int(os.environ.get("TW_RENDEZVOUS_PORT") or 0)
         with self._lock:
             self._holder = self._holder or (meeting if port else None)
@@ -96,7 +97,8 @@ _fixed_port = _FixedPort()
 
 
 class Meeting:
-    """How some ranks of a world, ascending, meet. Each rank makes one for every attempt to join."""
+    """One meeting of some ranks of a world. ranks: ascending. Every rank makes a new Meeting for each attempt
+    to join a transport."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
         name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
@@ -104,8 +106,8 @@ class Meeting:
         self._ranks, self._place, self._timeout_sec = ranks, ranks.index(world.rank), timeout_sec
 
     def _await(self, places: list[int]) -> None:
-        """Wait for ranks to come. One may be late for its first collective, for as long as torch itself would
-        wait."""
+        """Wait until the ranks at these places in self._ranks have written to the store. A rank may be as
+        late for its first collective as torch's timeout allows. ThinwireError if it is later."""
         keys = [str(place) for place in places]
         patience = min(policy.join_timeout(), self._timeout_sec)
         if poll(lambda: self._store.check(keys), patience):
@@ -119,7 +121,8 @@ class Meeting:
                 "nothing came from %s within %.0f s" % (ranks_text(missing), self._timeout_sec))
 
     def _invite(self, fixed_port: int) -> tuple[str, int, str, int]:
-        """Do the first rank's part: listen. Returns (address, port, secret, listener)."""
+        """Do the first rank's part: wait for the others, listen, and write where. Returns (address, port,
+        secret, listening socket; -1 for a fixed port, on which the library listens)."""
         others = list(range(1, len(self._ranks)))
         self._await(others)
         keys = [str(place) for place in others]
@@ -132,7 +135,7 @@ class Meeting:
             listener = capi.lib().tw_transport_listen(address.encode(), C.byref(port))
             if listener < 0:
                 reason = "rank %d cannot listen on %s" % (self._world.rank, address)
-                # Tell the others now, so that they do not wait for a timeout.
+                # Tell the others, so that they fail now and not after a timeout.
                 self._store.set("0", json.dumps({"error": reason}))
                 raise OSError(reason)
         secret = secrets.token_hex(16)
@@ -140,8 +143,8 @@ class Meeting:
         return address, port.value, secret, listener
 
     def _come(self) -> tuple[str, int, str, int]:
-        """Do the other ranks' part: read what the first rank has told. Returns (address, port, secret,
-        -1)."""
+        """Do another rank's part: write this rank's address, and read what the first rank writes. Returns
+        (address, port, secret, -1)."""
         self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
         told = json.loads(self._store.get("0"))
@@ -151,8 +154,9 @@ class Meeting:
         return address, port, secret, -1
 
     def job(self) -> tuple[capi.Job, int]:
-        """Returns the job as the library wants it, with torch's ranks, since a launcher may be missing, and
-        the first rank's listener, which the caller owns. The environment says the rest."""
+        """Meet. Returns the library's description of the job, and the first rank's listening socket (-1 on
+        other ranks), which the caller owns. Ranks are torch's, because there may be no launcher. Local ranks
+        are the environment's, if all ranks of the launcher meet."""
         environment, world = os.environ, len(self._ranks)
         everybody = self._world.launched and self._ranks == self._world.ranks
         fixed_port = _fixed_port.take(self) if everybody and self._place == 0 else 0
@@ -167,11 +171,12 @@ class Meeting:
         return job, listener
 
     def leave(self) -> None:
-        """Free the fixed port: nothing of this meeting listens any more."""
+        """Let other meetings have the fixed port. Call this when nothing listens on it any more."""
         _fixed_port.leave(self)
 
     def forget(self) -> None:
-        """Drop the store when all have met: the next job may need its port."""
+        """Delete this meeting's keys and drop the store, when all ranks have met. A store that is kept alive
+        would keep its port from the program's next store."""
         if self._place == 0:
             for place in range(len(self._ranks)):
                 with contextlib.suppress(RuntimeError):

@@ -1,7 +1,7 @@
-"""Tables of segments: how an operation's buffers fall into tensors.
+"""Tables of segments. Segments tell the library which tensors are in an operation's buffers.
 
-A table is made once for a shape; before each post its pointers are set, all at once, through a view of the
-same memory. The library copies a table when an operation is posted."""
+A table is made once for a shape. Before each post all its pointers are set, which is fast because it goes
+through a view of the table as 64-bit words. The library copies the table when an operation is posted."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _SRC, _DST = capi.Segment.src.offset // WORD, capi.Segment.dst.offset // WORD
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A tensor's share of one rank's run: elements, and why it is not quantized, or ""."""
+    """A tensor's share of a run: the consecutive elements that belong to one rank. unquantized: why it must
+    not be quantized, or ""."""
 
     n_elems: int
     unquantized: str
-    row_elems: int = 0  # a matrix's last dimension, for the lossless codec; 0 if it is none
-    name: str = ""  # the parameter's, or ""
-    columns: int = 0  # a matrix's row length, over all dimensions but the first; 0 if it is none
+    row_elems: int = 0  # a matrix's last dimension, for the lossless codec; 0 if it is no matrix
+    name: str = ""  # the parameter's name, or "" if it is not known
+    columns: int = 0  # elements of a row: the product of all dimensions but the first; 0 if it is no matrix
 
 
 class Table:
-    """Segments of an operation, whose pointers are set before each post."""
+    """The segments of an operation. Subclasses set their pointers before each post."""
 
     def __init__(self, n_segments: int):
         memory = bytearray(n_segments * C.sizeof(capi.Segment))
@@ -55,14 +56,14 @@ class Table:
 
 
 def offsets_of(pieces: Sequence[Piece], itemsize: int) -> list[int]:
-    """Where each piece begins, in bytes."""
+    """Returns the offset of each piece, in bytes, if they follow one another."""
     return [0, *itertools.accumulate(piece.n_elems * itemsize for piece in pieces)][:-1]
 
 
 class RankMajor(Table):
-    """Segments of FSDP2's flat buffers, (W, sum of pieces), where all that belongs to rank 0 comes first: one
-    for each (rank, piece). offsets, run_bytes: where the pieces begin in a rank's run, and its length; None:
-    they are all of it."""
+    """Segments of a flat buffer of FSDP2: `world` runs, rank 0's first, each with all pieces. One segment for
+    each (rank, piece). offsets: of the pieces in a run, in bytes. run_bytes: length of a run. None if the
+    pieces follow one another and fill the run."""
 
     def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int,
                  offsets: Sequence[int] | None = None, run_bytes: int | None = None):
@@ -79,19 +80,21 @@ class RankMajor(Table):
                 self._fill(owner * len(pieces) + tensor, piece, tensor, counts)
 
     def gather(self, whole: int) -> None:
-        """All-gather in place: the own run is where it belongs in the buffer at address `whole`."""
+        """Set the pointers for an all-gather in place: this rank's run is already in its place in the buffer
+        at address `whole`."""
         self._column(_SRC, 0, [0] * self.n_segments)
         self._column(_DST, whole, self._whole)
 
     def scatter(self, whole: int, own: int) -> None:
-        """Reduce-scatter from address `whole` into the own run's buffer at address `own`."""
+        """Set the pointers for a reduce-scatter from the buffer at address `whole` into this rank's run at
+        address `own`."""
         self._column(_SRC, whole, self._whole)
         self._column(_DST, own, self._own)
 
 
 class Plain(Table):
-    """Tensors one after another, split evenly over the ranks: all-reduce in place. offsets: where they begin,
-    in bytes; None: they are all there is."""
+    """Segments of an all-reduce in place, one for each piece. The library splits them evenly over the ranks.
+    offsets: of the pieces in the buffer, in bytes; None if they follow one another."""
 
     def __init__(self, pieces: Sequence[Piece], itemsize: int, offsets: Sequence[int] | None = None):
         super().__init__(len(pieces))
@@ -105,8 +108,9 @@ class Plain(Table):
 
 
 class Whole(Table):
-    """One tensor as one segment. counts: elements of each rank's shard, or those that go to each rank; None:
-    split evenly. recv_counts: those that come from each rank, of an all-to-all."""
+    """One tensor as one segment. counts: the elements of each rank's shard, or, in an all-to-all, the
+    elements sent to each rank; None to split evenly. recv_counts: in an all-to-all, the elements from each
+    rank."""
 
     def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None,
                  recv_counts: Sequence[int] | None = None):
@@ -119,6 +123,6 @@ class Whole(Table):
             self._keep.append(received)
 
     def move(self, source: int, target: int) -> None:
-        """Set the addresses; source 0: what is sent lies in the target already, where it belongs."""
+        """Set the addresses. source: 0 for an operation in place, if the input is already in the target."""
         self._column(_SRC, source, [0])
         self._column(_DST, target, [0])

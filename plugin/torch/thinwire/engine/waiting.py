@@ -1,9 +1,10 @@
-"""When a rank has failed: end what waits for it in other libraries. They would wait much longer, for half an
-hour by default.
+"""When a rank has failed: ends collectives of NCCL and gloo that wait for it. By themselves they would wait
+much longer, for half an hour by default.
 
-NCCL's groups are aborted. A collective of gloo's cannot be, but it ends when its connections do: so they are
-shut down as soon as the main thread hangs. gloo keeps them to itself, and Linux says which they are: each of
-gloo's threads sleeps in an epoll_wait of its own kind, on a set of sockets that is listed in /proc."""
+NCCL's groups can be aborted. gloo's collectives cannot, but they fail when their connections end. So gloo's
+connections are shut down when the main thread hangs in a collective. gloo has no function that returns them,
+but Linux shows them in /proc: gloo's threads sleep in epoll_wait with arguments that no other library uses,
+and /proc lists the sockets of that epoll set."""
 
 from __future__ import annotations
 
@@ -25,16 +26,17 @@ WATCH_SEC = 0.5
 STUCK_SEC = 3.0
 WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py",
                  "torch/autograd/graph.py")
-CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # these pass from a Python function to C++
-# In this file torch catches what a collective raises, and raises it again.
+CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # frames between WAITING_FILES and C++
+# In this file torch catches a collective's exception, logs it and raises it again.
 PASSING_ON = "torch/distributed/c10d_logger.py"
-# /proc/self/task/ID/syscall of a thread of gloo: epoll_wait (on x86-64), set, memory, 64 events, 10 ms.
+# /proc/self/task/ID/syscall of a gloo thread: the number of epoll_wait on x86-64, and then its arguments: the
+# set, an address, 64 events, 10 ms.
 EPOLL_WAIT, GLOOS_EVENTS, GLOOS_MSEC = 232, 64, 10
 LOOKS = 30
 
 
 def _epoll_sets() -> set[int]:
-    """Returns the epoll sets in which threads of gloo sleep just now."""
+    """Returns the epoll descriptors on which gloo's threads sleep at this moment."""
     found = set()
     for thread in pathlib.Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -46,7 +48,7 @@ def _epoll_sets() -> set[int]:
 
 
 def _sockets(epoll: int) -> list[int]:
-    """Returns the descriptors in an epoll set."""
+    """Returns the descriptors in an epoll set; [] if it is gone."""
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/self/fdinfo", str(epoll)).read_text().splitlines()
         return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
@@ -54,28 +56,28 @@ def _sockets(epoll: int) -> list[int]:
 
 
 def end_gloo() -> None:
-    """Shut down gloo's connections, so that its collectives raise."""
+    """Shut down gloo's connections, so that its collectives raise an exception."""
     found: set[int] = set()
     for _ in range(LOOKS):
         found |= _epoll_sets()
         time.sleep(GLOOS_MSEC / 2000)
     for descriptor in {one for epoll in found for one in _sockets(epoll)}:
-        # A socket without a peer is not a connection.
+        # getpeername() raises, and so skips, sockets that are not connected.
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
             connection.getpeername()
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def abort_groups() -> None:
-    """Abort all process groups that can be: NCCL's."""
+    """Abort all process groups that have abort(): those of NCCL."""
     for group in inside.all_groups():
         with contextlib.suppress(Exception):
             group.abort()
 
 
 def _waits_in() -> types.FrameType | None:
-    """The frame of torch.distributed or autograd in which the main thread waits; None if it waits in
-    neither."""
+    """Returns the Python frame of torch.distributed or autograd in which the main thread is; None if the main
+    thread is in other code."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.endswith(CALLING_FILES):
         frame = frame.f_back
@@ -83,8 +85,8 @@ def _waits_in() -> types.FrameType | None:
 
 
 def _raise_there(frame: types.FrameType, failure: capi.ThinwireError) -> None:
-    """Raise the failure in the main thread in place of gloo's own error, if it is where torch passes
-    exceptions on. Elsewhere it would come too late."""
+    """Make the main thread raise `failure` instead of gloo's own error. That works only if the main thread's
+    collective was called through PASSING_ON; elsewhere the exception would come too late."""
     if frame.f_back is None or not frame.f_back.f_code.co_filename.endswith(PASSING_ON):
         return
 
@@ -97,7 +99,7 @@ def _raise_there(frame: types.FrameType, failure: capi.ThinwireError) -> None:
     C.pythonapi.PyThreadState_SetAsyncExc(thread, C.py_object(ThinwireError))
 
 
-_freed: types.FrameType | None = None  # the frame in which the main thread was freed: several engines may try
+_freed: types.FrameType | None = None  # the frame that _free() has freed last: several engines may call it
 _freeing = threading.Lock()
 
 
@@ -112,8 +114,9 @@ def _free(frame: types.FrameType, failure: capi.ThinwireError) -> None:
 
 
 def watch(failure: capi.ThinwireError, stop: threading.Event) -> None:
-    """Free the main thread whenever it hangs in torch, after a rank has failed. If that does not help, end
-    the process, as NCCL's watchdog does."""
+    """After a rank has failed: whenever the main thread hangs in torch for STUCK_SEC, end its collective. If
+    it still hangs after twice that time, end the process, as NCCL's watchdog does. Returns when `stop` is
+    set."""
     place, since = None, time.monotonic()
     while not stop.wait(WATCH_SEC):
         here, now = _waits_in(), time.monotonic()
