@@ -1,4 +1,5 @@
-"""What is here: versions, the library, UCX, devices, what of torch is used, and why something is not."""
+"""The output of `thinwire info`: versions, the library, UCX, devices, and what can be used with torch, or why
+not."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from . import capi, policy, switches
 from .version import __version__
 
 Line = tuple[str, str]  # (name, its state in words)
-NCCL = pathlib.Path(__file__).resolve().parent / "nccl"  # folder of the wheel with what NCCL loads
+NCCL = pathlib.Path(__file__).resolve().parent / "nccl"  # the wheel's folder of libraries that NCCL loads
 PLUGIN, INTERPOSER = "libnccl-net-thinwire.so", "libthinwire-nccl.so"
 NO_INTERPOSER = "no interposer (%s): this wheel was built without CUDA and NCCL" % INTERPOSER
 
@@ -26,7 +27,7 @@ def _backends(memory: int) -> list[str]:
 
 
 def _ucx() -> str:
-    """Say which UCX the library loads."""
+    """Returns which UCX the library loads: its version and its path."""
     if not capi.find_ucx():
         return "none: ranks that share a node cannot use Thinwire"
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -84,7 +85,7 @@ def _hook(check: Callable[[], None]) -> str:
 
 
 def _entry_point() -> str:
-    """Why TW_FSDP would do nothing; "" if it works."""
+    """Returns why TW_FSDP would have no effect; "" if it has."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set"
     points = importlib.metadata.entry_points(group="torch.backends")
@@ -129,7 +130,7 @@ def _variables() -> Iterator[Line]:
 
 
 def lines() -> list[Line]:
-    """Returns (what, how it is) of everything; text() prints them."""
+    """Returns (name, state) of everything that text() shows."""
     switches.set_up_logging()
     first = [("thinwire", "%s (%s)" % (__version__, pathlib.Path(__file__).parent)),
              ("python", platform.python_version())]
@@ -137,7 +138,7 @@ def lines() -> list[Line]:
 
 
 def text() -> str:
-    """The lines as a table for people."""
+    """Returns lines() as a table."""
     found = lines()
     width = max(len(what) for what, _ in found)
     return "\n".join("%-*s  %s" % (width, what, how) for what, how in found)

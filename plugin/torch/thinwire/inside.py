@@ -1,10 +1,9 @@
-"""What is used of torch's inside, and whether this torch has it.
+"""All uses of torch's private names, and checks that the installed torch has them.
 
-FSDP2 has no public way to say where parameters lie in its buffers, nor which of them are reduced;
-torch.distributed has none to its store. Private names of torch are used in this file alone, as they were read
-in torch 2.9 to 2.15. They are looked for once, before anything is changed: in a torch that differs nothing
-is, one line says what it lacks, and its own collectives stay. What the report alone wants is left out where
-it is not there."""
+torch has no public interface for some things: where parameters are in FSDP2's buffers, which of them are
+reduced, the default group's store. Only this file uses private names, as torch 2.9 to 2.15 has them. They are
+looked up once, before anything in torch is changed. If one is missing nothing is changed: a log line names
+it, and torch's own collectives are used. Names that only the report needs may be missing."""
 
 from __future__ import annotations
 
@@ -51,20 +50,21 @@ _CLASSES: Attributes = {
         "AllGatherResult": ("all_gather_output", "all_gather_work"),
     },
 }
-# What backward.py uses: without it backward waits for each reduction.
+# What backward.py uses. If any is missing, backward waits for each reduction.
 _LATER: Attributes = {
     "_fsdp_param_group": {"FSDPParamGroup": ("comm_ctx", "_all_reduce_hook")},
     "_fsdp_param": {"FSDPParam": ("sharded_param", "offload_to_cpu")},
 }
-# (module, function) of FSDP2's that wrap_fsdp2() wraps, and what each is called with
+# (module, function) of FSDP2, for wrap_fsdp2(). Comments list the function's arguments.
 REDUCTIONS = ("_fsdp_param_group", "foreach_reduce")  # parameters, whole gradients, process group, ...
 GATHERS = ("_fsdp_param_group", "foreach_all_gather")  # parameters, process group, ...
-# group, whether its buffers are the process group's
+# group of parameters, whether the process group allocates its buffers
 ALLOCATION = ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_process_group")
 STATE_INIT = ("_fsdp_state", "FSDPState.init")  # state, ...
-# state, output: the last that is done with each module's output, the root's at the end
+# state, output: FSDP2's last call for a module's output; the root module's comes at the end of forward
 END_OF_FORWARD = ("_fsdp_state", "FSDPState._register_pre_backward_hook")
-# {(module, function): its first parameters}. torch calls them by the module's global names.
+# {(module, function): its first parameters}. torch looks these functions up in the module, so they can be
+# wrapped.
 _FUNCTIONS = {
     GATHERS: ("fsdp_params", "group"),
     REDUCTIONS: ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
@@ -77,14 +77,14 @@ _FUNCTIONS = {
     ALLOCATION: ("self", "enable"),
     END_OF_FORWARD: ("self", "output"),
 }
-# {dotted name: the arguments it gets here; None if Python knows no signature of it}
+# {dotted name: the arguments with which this file calls it; None if Python cannot tell its signature}
 Names = dict[str, typing.Optional[tuple[str, ...]]]
-# What every use of Thinwire needs.
+# Names that every use of Thinwire needs.
 _ALWAYS: Names = {
     "torch.distributed.distributed_c10d._get_default_store": (),
     "torch.distributed.ProcessGroup._get_backend": None,
 }
-# What FSDP2's hooks need outside of FSDP2.
+# Names outside FSDP2 that FSDP2's hooks need.
 _BESIDE: Names = {
     "torch._C._current_graph_task_id": None,
 }
@@ -100,11 +100,11 @@ _MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
          "_adjust_lr": ("lr", "adjust_lr_fn", "param_shape")}
 
 
-# Whether this torch has it all
+# Does the installed torch have all names?
 
 
 def module(name: str) -> Any:
-    """Import a private module of FSDP2's."""
+    """Import a private module of FSDP2."""
     return importlib.import_module(_FOLDER + name)
 
 
@@ -116,7 +116,7 @@ def _code_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _names(owner: type) -> set[str]:
-    """Names that a class has or that its functions use."""
+    """Returns the names that a class has, and the names that its functions use."""
     found = set(dir(owner)) | set(getattr(owner, "__annotations__", ()))
     for one in vars(owner).values():
         one = one.fget if isinstance(one, property) else getattr(one, "__func__", one)
@@ -134,22 +134,22 @@ def _missing_of(table: Attributes) -> Iterator[str]:
 
 
 def _function(owner: Any, path: str) -> Callable | None:
-    """The callable that a dotted path names in an owner, or None."""
+    """Returns the callable at a dotted path below `owner`, or None."""
     for name in path.split("."):
         owner = getattr(owner, name, None)
     return owner if callable(owner) else None
 
 
 def _begins_with(function: Callable | None, parameters: tuple[str, ...]) -> bool:
-    """Whether a function's first parameters have these names."""
+    """Returns whether a function's first parameters have these names."""
     if function is None:
         return False
     return tuple(inspect.signature(function).parameters)[: len(parameters)] == parameters
 
 
 def _takes(function: Callable | None, parameters: tuple[str, ...] | None) -> bool:
-    """Whether a function can be called with just these arguments. parameters None: Python knows no signature
-    of it."""
+    """Returns whether a function's first parameters have these names and it needs no others. If `parameters`
+    is None, only whether there is a function."""
     if function is None or parameters is None:
         return function is not None
     try:
@@ -182,13 +182,13 @@ def _lacks(missing: Iterator[str]) -> str:
 
 @functools.cache
 def base_difference() -> str:
-    """How this torch differs from those that are known here in what everything uses; "" if it does not."""
+    """Returns which of the names that every use needs are missing, as a text; "" if none."""
     return _lacks(_missing_names(_ALWAYS))
 
 
 @functools.cache
 def difference() -> str:
-    """How this torch's FSDP2 differs from those that are known here; "" if it does not."""
+    """Returns what the installed torch lacks for Thinwire's use under FSDP2, as a text; "" if nothing."""
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
     if version < OLDEST:
         return "FSDP2 is known here from torch %d.%d on" % OLDEST
@@ -200,7 +200,7 @@ def difference() -> str:
 
 @functools.cache
 def reduces_later() -> bool:
-    """Whether backward can go on while gradients are reduced."""
+    """Returns whether torch has all that backward.py needs to let backward go on during reductions."""
     from torch.distributed.tensor import DTensor
 
     return ("_local_tensor" in _names(DTensor) and not any(_missing_of(_LATER))
@@ -208,19 +208,19 @@ def reduces_later() -> bool:
 
 
 def check() -> None:
-    """Raise RuntimeError for a torch whose FSDP2 is not known here."""
+    """Raise RuntimeError if the installed torch's FSDP2 is not supported."""
     if difference():
         raise RuntimeError("FSDP2 of torch %s is not known here: %s" % (torch.__version__, difference()))
 
 
 def check_base() -> None:
-    """Raise RuntimeError for a torch with which nothing here can be used."""
+    """Raise RuntimeError if nothing of Thinwire can be used with the installed torch."""
     if base_difference():
         raise RuntimeError("torch %s is not known here: %s" % (torch.__version__, base_difference()))
 
 
 def check_backend() -> None:
-    """Raise RuntimeError for a torch that differs, or whose backends cannot be written in Python."""
+    """Raise RuntimeError if the installed torch is not supported, or has no backends written in Python."""
     check_base()
     from torch._C._distributed_c10d import Backend
 
@@ -233,7 +233,7 @@ def check_backend() -> None:
 
 @functools.cache
 def _muon() -> Any:
-    """The module of torch.optim.Muon; None if this torch's Muon is not known here."""
+    """Returns the module of torch.optim.Muon, or None if the installed torch's Muon is not supported."""
     with contextlib.suppress(ImportError):
         found: Any = importlib.import_module("torch.optim._muon")
         if all(_begins_with(_function(found, name), parameters) for name, parameters in _MUON.items()):
@@ -245,7 +245,7 @@ def _muon() -> Any:
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
-    """Replace a function of `owner` by make(original), once; do nothing if there is none."""
+    """Replace a function of `owner` by make(original). Do nothing if it is already replaced or missing."""
     original = getattr(owner, name, None)
     if original is not None and not hasattr(original, "_thinwire"):
         wrapped: Any = functools.wraps(original, updated=())(make(original))
@@ -255,26 +255,26 @@ def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
 
 
 def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> None:
-    """Wrap a function of FSDP2's, given as (module, name) like REDUCTIONS."""
+    """Wrap a function of FSDP2. place: (module, name), such as REDUCTIONS."""
     path, _, name_of_function = place[1].rpartition(".")
     owner = module(place[0])
     wrap(getattr(owner, path) if path else owner, name_of_function, make)
 
 
 def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
-    """Wrap the making of a group of parameters, again at each call: every call of patch() has its own
-    rules."""
+    """Wrap the constructor of FSDP2's groups of parameters. Every call wraps it once more, because every call
+    of patch() has its own policy."""
     owner = module("_fsdp_param_group").FSDPParamGroup
     owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
 
 
 def wrap_built_in_hook(owner: type, make: Callable[[Callable], Callable]) -> None:
-    """Wrap the registration of one of torch's C++ hooks in a DDP model."""
+    """Wrap the method that registers one of torch's C++ hooks with a DDP model."""
     wrap(owner, "_register_builtin_comm_hook", make)
 
 
 def replace_distributed(kind: type) -> Any:
-    """Put a module of this class in the place of torch.distributed in FSDP2's collectives."""
+    """Replace torch.distributed in the module of FSDP2's collectives by an object of this module class."""
     collectives = module("_fsdp_collectives")
     if not isinstance(collectives.dist, kind):
         collectives.dist = kind("torch.distributed")
@@ -287,8 +287,8 @@ _FSDP1_CALLERS = ("torch.distributed.fsdp._flat_param", "torch.distributed.fsdp.
 
 
 def replace_fsdp1_distributed(kind: type) -> None:
-    """Put a module of this class in the place of torch.distributed in FSDP1's collectives, as far as this
-    torch calls them there."""
+    """Replace torch.distributed by an object of this module class in the modules that call FSDP1's
+    collectives."""
     for name in _FSDP1_CALLERS:
         with contextlib.suppress(ImportError):
             caller: Any = importlib.import_module(name)
@@ -297,7 +297,7 @@ def replace_fsdp1_distributed(kind: type) -> None:
 
 
 def wrap_muon(make: Callable[[Callable], Callable]) -> None:
-    """Wrap the function with which torch.optim.Muon makes a step, if this torch's Muon is known here."""
+    """Wrap the function that does torch.optim.Muon's step, if the installed torch's Muon is supported."""
     if _muon() is not None:
         wrap(_muon(), "_single_tensor_muon", make)
 
@@ -318,25 +318,25 @@ COMMS = ("_all_gather_comm", "_reduce_scatter_comm")
 
 
 def default_comms() -> tuple[type, type]:
-    """torch's own (all-gather, reduce-scatter) classes, in the order of COMMS."""
+    """Returns torch's own classes (all-gather, reduce-scatter), in the order of COMMS."""
     collectives = module("_fsdp_collectives")
     return collectives.DefaultAllGather, collectives.DefaultReduceScatter
 
 
 def allocating_comms() -> tuple[type, type]:
-    """torch's classes with buffers of the process group's."""
+    """Returns torch's classes (all-gather, reduce-scatter) for buffers that the process group allocates."""
     collectives = module("_fsdp_collectives")
     return collectives.ProcessGroupAllocAllGather, collectives.ProcessGroupAllocReduceScatter
 
 
 def comm_kinds() -> tuple[type, type]:
-    """The base classes of all FSDP2 collectives: (all-gather, reduce-scatter)."""
+    """Returns the abstract base classes of all FSDP2 collectives: (all-gather, reduce-scatter)."""
     api = module("_fsdp_api")
     return api.AllGather, api.ReduceScatter
 
 
 def groups_of(model: torch.nn.Module) -> Iterator[Any]:
-    """The groups of parameters of all FSDP2 modules in a model."""
+    """Returns the groups of parameters of all FSDP2 modules in a model."""
     for state in states_of(model):
         groups = getattr(state, "_fsdp_param_groups", None)
         if groups is None:
@@ -345,8 +345,8 @@ def groups_of(model: torch.nn.Module) -> Iterator[Any]:
 
 
 params = operator.attrgetter("fsdp_params")
-name = operator.attrgetter("_module_fqn")  # the group's module, once the model has run; "" for the root
-context = operator.attrgetter("comm_ctx")  # what all groups of a tree of FSDP2 modules share
+name = operator.attrgetter("_module_fqn")  # name of the group's module, once the model has run; "" for the root
+context = operator.attrgetter("comm_ctx")  # an object that all groups of a tree of FSDP2 modules share
 
 
 def is_in_forward(group: Any) -> bool:
@@ -358,46 +358,48 @@ def has_reduce_hook(group: Any) -> bool:
 
 
 def is_gathered(group: Any) -> bool:
-    """Whether a group is gathered, or being gathered."""
+    """Returns whether a group's gather is posted or done, and not used yet."""
     return group._all_gather_result is not None
 
 
 def gather(group: Any) -> None:
-    """Begin a group's gather for a forward pass."""
+    """Begin to gather a group for a forward pass."""
     type(group)._prefetch_unshard(group, "forward")
 
 
 def drop_gather(group: Any) -> Any:
-    """Forget a gather that has begun. Returns its work, for which the caller waits."""
+    """Make FSDP2 forget a gather that has begun. Returns its work, for which the caller has to wait, or
+    None."""
     result, group._all_gather_result = group._all_gather_result, None
     return result.all_gather_work if result is not None else None
 
 
 def gathered_bytes(result: Any | None) -> int:
-    """Bytes of what FSDP2's gather has returned; 0 if nothing was gathered."""
+    """Returns the bytes of a gather, given foreach_all_gather's result; 0 if nothing was gathered."""
     return result.all_gather_output.nbytes if result is not None else 0
 
 
 # Parameters of a group
 
-size = operator.attrgetter("_orig_size")  # of the whole parameter, of which a rank has a shard
-shard_size = operator.attrgetter("padded_sharded_param_size")  # of a rank's shard, with padding
-shard = operator.attrgetter("sharded_param")  # the shard as a parameter: it has the gradient
+size = operator.attrgetter("_orig_size")  # shape of the whole parameter
+shard_size = operator.attrgetter("padded_sharded_param_size")  # shape of a rank's shard, with padding
+shard = operator.attrgetter("sharded_param")  # the shard as a parameter, which has the gradient
 
 
 def param_name(param: Any) -> str:
-    """A parameter's name from the root on; until the model has run, its name in its module."""
+    """Returns a parameter's full name. Before the model has run, only its name in its module."""
     return getattr(param, "_param_fqn", None) or param._module_info.param_name
 
 
 def gathered_dtype(param: Any) -> torch.dtype:
-    """Type in which a parameter is gathered."""
+    """Returns the type in which a parameter is gathered."""
     return getattr(param, "param_dtype", None) or param._sharded_param_data.dtype
 
 
 def gathered(param: Any) -> tuple[int, torch.dtype] | None:
-    """(elements in this rank's run, their type) of a parameter's shard, or of the part that it keeps between
-    forward and backward. None if the tensor's own class decides what is gathered."""
+    """Returns (elements in this rank's run, their type) of a parameter. Between forward and backward a rank
+    may keep more than its shard (reshard_after_forward=N); then that is what is gathered. None if the
+    tensor's own class decides what is gathered."""
     if gathers_own(param):
         return None
     after = getattr(param, "_sharded_post_forward_param_data", None)
@@ -407,28 +409,30 @@ def gathered(param: Any) -> tuple[int, torch.dtype] | None:
 
 
 def gathers_own(param: Any) -> bool:
-    """Whether the tensor's own class decides what is gathered."""
+    """Returns whether the tensor's own class decides what is gathered, as for fp8."""
     return hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather")
 
 
 def own_elems(param: Any) -> int:
-    """Elements that a tensor's own class has given to the present gather; 0 if torch does not tell."""
+    """Returns the elements that a tensor's own class has given to the present gather; 0 if that is
+    unknown."""
     data = getattr(param, "_extensions_data", None)
     return sum(one.numel() for one in getattr(data, "all_gather_input_sizes", ()))
 
 
 def class_name(param: Any) -> str:
-    """Class of a parameter's shard on this rank."""
+    """Returns the name of the class of a parameter's shard."""
     return type(param._sharded_local_tensor).__name__
 
 
 def is_watched(param: Any) -> bool:
-    """Whether somebody needs the gradient at once: an optimizer in backward, or a copy in another place."""
+    """Returns whether the gradient is needed during backward: for an optimizer step there, or for
+    offloading."""
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
 def local_shard(grad: torch.Tensor | None) -> Any:
-    """A DTensor's memory on this rank; None for anything else."""
+    """Returns a DTensor's local tensor; None for anything else."""
     return getattr(grad, "_local_tensor", None)
 
 
@@ -449,13 +453,13 @@ def states_of(model: torch.nn.Module) -> Iterator[Any]:
 
 
 def runs_root(state: Any) -> bool:
-    """Whether the present forward pass began at this module."""
+    """Returns whether the present forward pass began at this module."""
     return state._state_ctx.iter_forward_root is state
 
 
 def may_run_root(state: Any) -> bool:
-    """Whether the present forward pass may have begun at this module. The pass may have failed before torch
-    noted where it began."""
+    """Returns whether the present forward pass may have begun at this module. It is not known if the pass
+    failed before torch had noted where it began."""
     return state._is_root or state._state_ctx.iter_forward_root in (None, state)
 
 
@@ -465,14 +469,14 @@ no_torch_function = getattr(torch._C, "_disabled_torch_function_impl", None)
 
 
 def no_dynamo(function: Callable) -> Callable:
-    """Keep a function from being traced. torch.compiler.disable would load seconds' worth of modules: it is
-    for a torch without the other way."""
+    """Keep torch.compile from tracing a function. torch.compiler.disable takes seconds to load its modules,
+    so it is used only if torch does not have _disable_dynamo."""
     quick = _function(torch, "_disable_dynamo")
     return (quick if quick and _takes(quick, ("fn",)) else torch.compiler.disable)(function)
 
 
 def backward_pass() -> int:
-    """The number of the backward pass that this thread is in; -1 if it is in none."""
+    """Returns the number of the backward pass in which this thread is; -1 if it is in none."""
     return torch._C._current_graph_task_id()
 
 
@@ -481,20 +485,20 @@ def at_end_of_backward(action: Callable[[], None]) -> None:
 
 
 def future(value: object) -> torch.futures.Future:
-    """A future for values such as this one, which may be in GPU memory."""
+    """Returns a new future that can have `value` as its result; for GPU memory it needs the device."""
     if isinstance(value, torch.Tensor) and value.is_cuda:
         return torch.futures.Future(devices=[value.device])
     return torch.futures.Future()
 
 
 def wrapper(kind: type, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of the class `kind` without memory of its own, shaped as `like`."""
+    """Returns a tensor of the class `kind` without memory, with the shape, type and device of `like`."""
     return torch.Tensor._make_wrapper_subclass(
         kind, like.size(), like.stride(), like.storage_offset(), dtype=like.dtype, device=like.device)
 
 
 def is_in_use(storage: torch.UntypedStorage) -> bool:
-    """Whether there are tensors in this memory, as far as torch tells."""
+    """Returns whether any tensor uses this memory. True if torch cannot tell."""
     return not hasattr(torch._C, "_storage_Use_Count") or torch._C._storage_Use_Count(storage._cdata) > 1
 
 
@@ -510,47 +514,48 @@ def map_only(kind: type, function: Callable, tree: object) -> object:
 
 
 def is_dispatched_twice() -> bool:
-    """Whether a dispatch mode is active, which calls each operator a second time."""
+    """Returns whether a dispatch mode is active. If so, each operator is called twice."""
     return bool(torch._C._len_torch_dispatch_stack())
 
 
 def functional_operators(names: str) -> Iterator[object]:
-    """Functional collective operators of that name: the one that Python calls, and the one that graphs
-    call."""
+    """Returns the functional collective operators of this name: the one that Python code calls, and the one
+    that compiled graphs call."""
     packet = getattr(torch.ops._c10d_functional, names, None)
     return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
 
 
 def wrap_operator(op: object, make: Callable[[Callable], Callable]) -> None:
-    """Wrap an operator, if this torch calls operators by their _op as the known ones do."""
+    """Wrap an operator, if the installed torch calls operators through their attribute _op."""
     with contextlib.suppress(AttributeError):
         wrap(op, "_op", make)
 
 
 def reduces_in_python(model: Any) -> bool:
-    """Whether compiled autograd reduces a DDP model's gradients."""
+    """Returns whether compiled autograd, and not DDP's C++ code, reduces a DDP model's gradients."""
     return bool(getattr(model, "_use_python_reducer", False))
 
 
 def check_hook(model: Any, hook: Callable) -> None:
-    """Check a DDP hook as torch does before it takes it."""
+    """Check a DDP hook as torch does when a program registers it."""
     model._check_comm_hook(hook)
 
 
 def has_mixed_precision(model: Any) -> bool:
-    """Whether a DDP model computes in another type than that of its parameters, by DDP itself."""
+    """Returns whether DDP's own mixed precision is on for a model."""
     return getattr(model, "mixed_precision", None) is not None
 
 
 def joins_unevenly(model: Any) -> bool:
-    """Whether a DDP model is in a join() that divides by the ranks which still have batches."""
+    """Returns whether a DDP model is in a join() that divides by the number of ranks that still have
+    batches."""
     config = getattr(model, "_join_config", None)
     counts = getattr(config, "enable", False) and getattr(config, "is_first_joinable", False)
     return counts and not getattr(model, "_divide_by_initial_world_size", True)
 
 
 def sum_of(work: dist.Work) -> int:
-    """The result of an all-reduce of one number."""
+    """Wait for torch's all-reduce of one number. Returns the sum."""
     result = work.get_future().wait()
     return int((result[0] if isinstance(result, (list, tuple)) else result).item())
 
@@ -570,7 +575,7 @@ def profiler_range(text: str) -> typing.ContextManager[object]:
 
 
 def rank() -> int:
-    """The rank in the default group; without one, the launcher's RANK."""
+    """Returns this process's rank in the default group. Without such a group: the launcher's RANK, or 0."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank()
     return int(os.environ.get("RANK", "0"))
@@ -582,7 +587,7 @@ def default_store() -> dist.Store:
 
 
 def default_group() -> dist.ProcessGroup:
-    """The default group. RuntimeError if there is none."""
+    """Returns the default group. RuntimeError if there is none."""
     group = dist.group.WORLD if dist.is_initialized() else None
     if group is None:
         raise RuntimeError("there is no default process group")
@@ -594,12 +599,12 @@ def group_named(name_of_group: str) -> dist.ProcessGroup:
 
 
 def all_groups() -> list[dist.ProcessGroup]:
-    """All process groups; none where torch keeps no list."""
+    """Returns all process groups; [] if torch keeps no list of them."""
     return list(getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", {}))
 
 
 def timeout_sec(group: dist.ProcessGroup, device: str) -> float:
-    """Timeout of a group's backend for "cpu" or "cuda"."""
+    """Returns the timeout of a group's backend for a device, "cpu" or "cuda"."""
     options = getattr(group._get_backend(torch.device(device)), "options", None)
     return (getattr(options, "_timeout", None) or dist.constants.default_pg_timeout).total_seconds()
 
@@ -609,7 +614,7 @@ def backend_timeout_sec(backend: Any) -> float:
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
-    """Address of a group's NCCL communicator; 0 until the group has been used."""
+    """Returns the address of a group's NCCL communicator; 0 until the group has been used."""
     return group._get_backend(torch.device("cuda"))._comm_ptr()
 
 
@@ -620,7 +625,7 @@ def backend_classes() -> tuple[type, type]:
     return Backend, ProcessGroupGloo
 
 
-# Methods of a backend under the names that versions of torch call.
+# Names under which different versions of torch call a backend's methods.
 ALL_GATHER = ("all_gather_single", "_allgather_base")
 REDUCE_SCATTER = ("reduce_scatter_single", "_reduce_scatter_base")
 BACKEND_SETTINGS = ("_set_default_timeout", "_set_sequence_number_for_group",

@@ -1,10 +1,11 @@
-"""Muon under FSDP2: torch.optim.Muon, and others' by at_owner().
+"""Muon under FSDP2: torch.optim.Muon, and other implementations through at_owner().
 
-Muon makes each matrix's update orthogonal, for which the whole matrix is needed. torch leaves that to
-DTensors: for a matrix that is sharded by rows they call 15 all-gathers a step, 10 all-reduces if it is tall
-(torch 2.15). Here each matrix has an owner: ranks send it their rows of the update, in bf16, which is what
-Muon's iteration begins with; it computes, and sends them their rows of the result. So a matrix goes there and
-back once, owners share the computing, and the result is that of a single process, bit for bit."""
+Muon makes each matrix's update orthogonal, and needs the whole matrix for that. torch computes with DTensors.
+For a matrix that is sharded by rows this takes 15 all-gathers a step, or 10 all-reduces for a tall matrix
+(torch 2.15). Here each matrix has an owner rank. The ranks send the owner their rows of the update, in bf16,
+as Muon rounds the update to bf16 anyway. The owner computes, and sends each rank its rows of the result. So
+each matrix crosses the network twice, the ranks share the computing, and the result is bit for bit that of a
+single process."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _use, _shapes, _steps = Use({}), shapes.Shapes(), itertools.count()
 
 
 def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
-    """The group of ranks that have the matrix's rows. None if it is not sharded by rows, or lies on one rank
-    alone."""
+    """Returns the group of ranks over which a matrix's rows are sharded. None if the matrix is not sharded by
+    rows, or if the group has only one rank."""
     if not isinstance(matrix, DTensor) or matrix.placements[-1] != Shard(0):
         return None
     if not all(isinstance(one, Replicate) for one in matrix.placements[:-1]):
@@ -39,9 +40,9 @@ def _group_of(matrix: torch.Tensor) -> dist.ProcessGroup | None:
 
 def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
               group: dist.ProcessGroup) -> torch.Tensor:
-    """Send each rank its part of `source`, which has so many elements: counts. Returns what has come from all
-    ranks, so many elements from each: received."""
-    room = source.new_empty(max(1, sum(received)))  # else its address would be 0
+    """All-to-all. counts: the elements of `source` for each rank, in rank order. received: the elements that
+    come from each rank. Returns what has come, in rank order."""
+    room = source.new_empty(max(1, sum(received)))  # an empty tensor's address would be 0
     target = room[: sum(received)]
     ranks = None
     if source.is_cuda:
@@ -63,7 +64,8 @@ def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
 
 
 def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
-    """Choose each matrix's owner: the costliest matrix first, to the rank with the least work so far."""
+    """Returns each matrix's owner rank. Assigns the most expensive matrices first, each to the rank with the
+    least work so far."""
     costs, found = [0] * world, [0] * len(matrices)
     cost = [one.numel() * min(one.shape) for one in matrices]
     for i in sorted(range(len(matrices)), key=cost.__getitem__, reverse=True):
@@ -74,8 +76,8 @@ def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
 
 def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], group: dist.ProcessGroup,
                 compute: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-    """Returns this rank's rows of the results that the matrices' owners compute. updates: this rank's rows
-    of each."""
+    """Let owners compute the matrices' results. Returns this rank's rows of each. updates: this rank's rows
+    of each matrix's update. compute: makes a whole result from a whole update."""
     world, rank = group.size(), group.rank()
     owners = _owners(matrices, world)
     chunks = [-(-one.size(0) // world) for one in matrices]
@@ -101,7 +103,7 @@ def _orthogonal(updates: list[torch.Tensor], matrices: Sequence[torch.Tensor], g
 
 def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typing.Any],
           momenta: list[typing.Any], options: dict[str, typing.Any]) -> None:
-    """Do torch's Muon step for these matrices, of each of which this rank has some rows."""
+    """Do the step of torch.optim.Muon for these matrices, which are sharded by rows over `group`."""
     kept, momentum, updates = 1 - float(options["lr"]) * options["weight_decay"], options["momentum"], []
     for grad, buffer in zip([one.to_local() for one in grads], [one.to_local() for one in momenta]):
         buffer.lerp_(grad, 1 - momentum)
@@ -113,9 +115,9 @@ def _step(group: dist.ProcessGroup, matrices: list[typing.Any], grads: list[typi
 
 
 def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., typing.Any]:
-    """Make `compute`, a function of a whole matrix such as another Muon's iteration, work for matrices that
-    FSDP2 has sharded by rows: one rank computes, the others wait. dtype: the type to which it rounds a
-    matrix, and of its result."""
+    """Make a function of a whole matrix, such as another Muon's iteration, work for matrices that FSDP2
+    shards by rows. One rank calls `compute`, the others wait. dtype: the type in which rows are sent, which
+    should be the type that `compute` converts its matrix to; also the type of its result."""
 
     @functools.wraps(compute)
     def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
@@ -131,7 +133,8 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """Replace torch.optim.Muon's step by _step() from now on, if this torch's Muon is known here."""
+    """From now on do torch.optim.Muon's step for sharded matrices by _step(), if the installed torch's Muon
+    is supported."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):

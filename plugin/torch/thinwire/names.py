@@ -1,4 +1,4 @@
-"""Codecs by the names of parameters: "int4;*.embed=lossless;*.norm=plain"."""
+"""Codecs with exceptions by parameter name, such as "int4;*.embed=lossless;*.norm=plain"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from . import capi
 
 BY_NAME, EXACT_BY_NAME = "plain by their names", "without loss by their names"
-# Modules that wrap others put these into the names of parameters.
+# Parts of parameter names that come from torch's wrapper modules (compile, activation checkpointing).
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
@@ -22,7 +22,8 @@ def cleaned(name: str) -> str:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern matches this parameter or a module that it is in. "*.x" matches x at the top, too."""
+    """Returns whether a pattern matches a parameter's name or that of a module that contains it. "*.x" also
+    matches a top-level x."""
     modules = itertools.accumulate(name.split("."), lambda outer, inner: outer + "." + inner)
     return any(fnmatch.fnmatchcase(one, pattern) or fnmatch.fnmatchcase("." + one, pattern)
                for one in modules)
@@ -36,7 +37,7 @@ class Rule(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Exceptions from a codec, by the names of parameters. The last one that matches a name holds."""
+    """Exceptions to a codec, by parameter name. If several match a name, the last one counts."""
 
     rules: tuple[Rule, ...] = ()
     _found: dict[str, Rule | None] = dataclasses.field(default_factory=dict, compare=False, repr=False)
@@ -48,12 +49,12 @@ class Rules:
         return self._found[name]
 
     def codec(self, name: str, usual: capi.Codec | None) -> capi.Codec | None:
-        """The codec of the parameter `name`; `usual` if no pattern matches."""
+        """Returns the codec of the parameter `name`: `usual` if no pattern matches."""
         rule = self._rule(name) if self.rules else None
         return usual if rule is None else rule.codec
 
     def unmatched(self) -> list[str]:
-        """The patterns that have matched no name so far."""
+        """Returns the patterns that have not matched any name so far."""
         return [one.pattern for one in self.rules
                 if not any(_matches(one.pattern, name) for name in self._found)]
 
@@ -62,8 +63,8 @@ class Rules:
 
 
 def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[str, Rules]:
-    """Returns (the text of the codec that no pattern is for, the exceptions). ValueError names what makes no
-    sense."""
+    """Parse a text. Returns (the text of the usual codec, the exceptions). ValueError for a text that is not
+    valid."""
     usual, *rest = (one.strip() for one in text.split(";"))
     rules = []
     for one in filter(None, rest):
@@ -76,8 +77,8 @@ def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[s
 
 
 def text_of(given: str | Mapping[str, str], default: str) -> str:
-    """Write {pattern: codec} as text; "*" is for what no other pattern matches, and without it the codec of
-    `default` holds. ValueError for a pattern that cannot be one."""
+    """Returns {pattern: codec} as a text for parse(). The codec of "*" is the usual one; without "*" it is
+    that of the text `default`. ValueError for an invalid pattern."""
     if isinstance(given, str):
         return given
     wrong = next((one for one in given if not one or ";" in one or "=" in one), None)

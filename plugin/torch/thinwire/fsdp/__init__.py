@@ -1,2 +1,2 @@
-"""FSDP2 over Thinwire: what stands in its places for collectives, gathers ahead of their use, reductions
-beside backward, and replicas of weights."""
+"""FSDP2 over Thinwire: its collectives replaced by Thinwire's (comms, hooks), gathers ahead of their use
+(prefetch), reductions during backward (backward, buffers), and replicas of weights (replicas)."""

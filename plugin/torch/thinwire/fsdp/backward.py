@@ -1,10 +1,10 @@
-"""FSDP2 on CPUs: while the gradients of one group of parameters are reduced, backward goes on.
+"""FSDP2 on CPUs: backward goes on while the gradients of a group of parameters are reduced.
 
-What FSDP2 does after a reduction is to make views of its result and to hand them out as gradients; it reads
-nothing. So the result is a tensor that need not be there yet: whoever reads it waits for it, whatever FSDP2,
-a hook or the job does. Two things that FSDP2 may do are put off, too: a cast, and adding to the gradients of
-an earlier batch. All is done before the next reduction but one is posted, and at the end of backward; from
-then on gradients are tensors like others."""
+After a reduction FSDP2 only makes views of the result and stores them as gradients. It reads no values. So
+foreach_reduce gets a Pending tensor as its result, which the reduction fills later. Any code that reads a
+Pending tensor (FSDP2, a hook, the job) waits for the reduction. FSDP2 may also cast the result, or add it to
+an earlier batch's gradients. Both are postponed until the reduction has ended. A reduction is finished when
+the next but one is posted, or at the end of backward. After that gradients are ordinary tensors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .. import inside
 from ..collectives import operations
 from ..engine.communicators import Waitable
 
-# Reductions of a tree of FSDP2 modules that may still run when the next one is posted. Each holds the whole
-# gradients of a group.
+# Number of reductions of a tree of FSDP2 modules that may still run when the next one is posted. More would
+# take more memory: each holds the unsharded gradients of a group.
 UNDER_WAY = 1
-# Operators that read no elements.
+# Operators that only make views, and read no elements.
 _VIEWS = frozenset("aten::" + name for name in ("as_strided", "view", "slice", "alias", "detach"))
 _CAST = "aten::_to_copy"
 
 
 class Pending(torch.Tensor):
-    """A tensor on the host that a reduction has yet to fill. Whoever reads it first finishes the
-    reduction."""
+    """A tensor in host memory that a reduction will fill. Its first reader waits for the reduction and
+    finishes it."""
 
     @staticmethod
     def __new__(cls, value: torch.Tensor, result: Result) -> Pending:
@@ -40,7 +40,7 @@ class Pending(torch.Tensor):
     __torch_function__ = inside.no_torch_function
 
     def ready(self) -> torch.Tensor:
-        """Returns the tensor's memory once it is filled."""
+        """Wait until the tensor is filled. Returns it as an ordinary tensor."""
         self.result.finish()
         return self.value
 
@@ -58,7 +58,7 @@ class Pending(torch.Tensor):
         args, kwargs = inside.map_only(cls, cls.ready, (args, kwargs))
         return function(*args, **kwargs)
 
-    # These methods read memory without the dispatcher.
+    # The next methods read memory without going through the dispatcher.
     def numpy(self, **kwargs):
         return self.ready().numpy(**kwargs)
 
@@ -73,7 +73,7 @@ class Pending(torch.Tensor):
 
 
 class Result:
-    """The reduction of a group's gradients, and what is to be done when it has ended."""
+    """The reduction of a group's gradients, and actions that are postponed until it has ended."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -83,16 +83,18 @@ class Result:
         self._lock = threading.Lock()
 
     def comes_of(self, request: Waitable, kind: str) -> None:
-        """Note which operation fills the result."""
+        """Set the operation that fills the result. kind: the report's name for it."""
         self._request, self._kind, self.is_done = request, kind, False
 
     def wait(self) -> None:
-        """Wait for the operation alone. ThinwireError, each time, if it has failed."""
+        """Wait for the operation, without the postponed actions. If it has failed every call raises
+        ThinwireError."""
         if self._request is not None:
             operations.wait(self._request, self._kind)
 
     def then(self, action: Callable[[], object]) -> None:
-        """Do something when the result is there, in the order of the calls."""
+        """Run `action` after the operation: now if finish() is done, else in finish(), in the order of
+        calls."""
         with self._lock:
             if not self.is_done:
                 self._rest.append(action)
@@ -100,7 +102,7 @@ class Result:
         action()
 
     def finish(self) -> None:
-        """Wait, and do what is left."""
+        """Wait for the operation, and run the postponed actions. Does nothing at later calls."""
         with self._lock, torch.no_grad():
             if not self.is_done:
                 self.wait()
@@ -110,16 +112,16 @@ class Result:
 
 
 def value_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a tensor, filled or not."""
+    """Returns the ordinary tensor behind a Pending one, without waiting; other tensors as they are."""
     return tensor.value if isinstance(tensor, Pending) else tensor
 
 
 class _Flight:
-    """Results of a tree of FSDP2 modules that are under way, oldest first."""
+    """The unfinished results of a tree of FSDP2 modules, oldest first."""
 
     def __init__(self) -> None:
         self._under_way: list[Result] = []
-        self._task = -1  # autograd's number of the backward pass that will end with finish()
+        self._task = -1  # autograd's number of the backward pass at whose end finish() will run
 
     def add(self, result: Result) -> None:
         if self._task != inside.backward_pass():
@@ -128,26 +130,26 @@ class _Flight:
         self._under_way.append(result)
 
     def finish(self, rest: int = 0) -> None:
-        """Finish all but the newest `rest`."""
+        """Finish all results except the newest `rest`."""
         while len(self._under_way) > rest:
             self._under_way.pop(0).finish()
 
 
 def _flight(context: typing.Any) -> _Flight:
-    """The _Flight of the tree to which this context of FSDP2's belongs."""
+    """Returns the _Flight of the tree of modules that shares this FSDP2 context."""
     if not hasattr(context, "_thinwire_flight"):
         context._thinwire_flight = _Flight()
     return context._thinwire_flight
 
 
 def make_room(group: object) -> None:
-    """Wait until so few reductions are under way that another one may begin."""
+    """Wait until another reduction may be posted (UNDER_WAY)."""
     _flight(inside.context(group)).finish(UNDER_WAY)
 
 
 def end_with(group: object, request: Waitable, kind: str) -> None:
-    """Let the backward pass end when the reduction has ended, or wait now if no pass runs. The reduction's
-    exception is raised there."""
+    """Make the backward pass wait for this reduction at its end, and raise the reduction's exception there.
+    If no backward pass runs, wait now."""
     result = Result()
     result.comes_of(request, kind)
     if inside.backward_pass() == -1:
@@ -157,25 +159,27 @@ def end_with(group: object, request: Waitable, kind: str) -> None:
 
 
 class Call:
-    """A call of FSDP2's foreach_reduce that may return before its reduction has ended."""
+    """One call of FSDP2's foreach_reduce, which may return before its reduction has ended."""
 
     def __init__(self, params: Sequence[object]):
         self._params, self._result, self._n_allocated = params, Result(), 0
         self._before = [inside.shard(one).grad for one in params]
-        for one in params:  # else FSDP2 would read the result, to add it to them
+        for one in params:  # so that FSDP2 does not add the result to old gradients, which would read it
             inside.shard(one).grad = None
 
     def asks_for_input(self) -> bool:
-        """Whether the next buffer is the reduction's input: FSDP2 asks for that one first."""
+        """Returns whether the next buffer to be allocated is the reduction's input, FSDP2's first one."""
         return self._n_allocated == 0
 
     def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Stand in for a buffer that FSDP2 has asked for. The second one is the result's."""
+        """Returns what FSDP2 gets for a buffer that it allocates: its second one, the result, as a Pending
+        tensor; others as they are."""
         self._n_allocated += 1
         return Pending(buffer, self._result) if self._n_allocated == 2 else buffer
 
     def _put_back(self) -> list[torch.Tensor | None]:
-        """Restore the gradients from before the call. Returns those that FSDP2 has made since."""
+        """Restore the gradients from before the call. Returns the gradients that FSDP2 has set in the
+        call."""
         made = [inside.shard(one).grad for one in self._params]
         for param, grad in zip(self._params, self._before):
             if grad is not None:
@@ -183,15 +187,16 @@ class Call:
         return made
 
     def fail(self) -> None:
-        """Put the old gradients back, when foreach_reduce has raised."""
+        """Put the old gradients back, after an exception in foreach_reduce."""
         self._put_back()
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
-        """Make `value` the memory of a gradient's shard, once the result is there."""
+        """When the reduction has ended, replace the gradient's Pending shard by the ordinary tensor
+        `value`."""
         self._result.then(lambda: inside.set_local_shard(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
-        """Add a new gradient to the one from before, once the result is there."""
+        """When the reduction has ended, add the new gradient to the one from before the call, if any."""
         shard = inside.local_shard(new)
         if before is None:
             if isinstance(shard, Pending):
@@ -205,16 +210,16 @@ class Call:
             inside.local_shard(before).add_(shard)
 
     def end(self, context: object) -> None:
-        """Note that foreach_reduce has returned: its result may still be under way."""
+        """Take over the new gradients when foreach_reduce has returned. The reduction may still run."""
         with torch.no_grad():
             for before, new in zip(self._before, self._put_back()):
-                if new is not None:  # else FSDP2 keeps it until replicas are reduced
+                if new is not None:  # None: FSDP2 keeps the gradient until replicas are reduced
                     self._take(before, new)
         _flight(context).add(self._result)
 
 
 def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Tensor]) -> bool:
-    """Whether backward may go on during this reduction."""
+    """Returns whether backward may go on during this reduction: on CPUs, if no hook would read its result."""
     return (UNDER_WAY > 0 and inside.reduces_later() and inside.backward_pass() != -1
             and not inside.has_reduce_hook(group) and all(one.device.type == "cpu" for one in grads)
             and not any(map(inside.is_watched, params)))
@@ -223,11 +228,12 @@ def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Te
 @contextlib.contextmanager
 def reduction(group: object, params: Sequence[object],
               grads: Sequence[torch.Tensor]) -> Iterator[Call | None]:
-    """Surround a call of foreach_reduce for these parameters of a group. Yields None if it has to wait."""
+    """Context of a call of foreach_reduce for these parameters of a group. Yields the call, or None if the
+    call has to wait for its reduction."""
     if not _may_go_on(group, params, grads):
         yield None
         return
-    # A second reduction of the same parameters waits for the first.
+    # If one of these parameters is still being reduced, finish that reduction first.
     again = any(isinstance(inside.local_shard(inside.shard(one).grad), Pending) for one in params)
     _flight(inside.context(group)).finish(0 if again else UNDER_WAY)
     call = Call(params)

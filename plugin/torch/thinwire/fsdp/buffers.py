@@ -1,5 +1,5 @@
-"""Buffers of reductions in host memory, used again: the kernel hands out fresh memory page by page and zeroes
-it, which takes longer than to fill it."""
+"""Buffers for reductions in host memory, which are used again. Fresh memory would be slow: at the first
+access to each page Linux allocates and zeroes it, which takes longer than writing to it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import torch
 
 from .. import inside
 
-# So many are in use at once: one of the reduction that runs, and one of the next.
+# Most buffers that are kept: one for the reduction that runs, and one for the next.
 KEPT = 2
-KEPT_BYTES = 256 << 20  # limit of all of them together
+KEPT_BYTES = 256 << 20  # most bytes that are kept
 
 
 class Buffers:
-    """Memory for tensors of which many come and go, all about as large."""
+    """Memory for short-lived tensors of about the same size."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[torch.UntypedStorage] = []
 
     def take(self, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Make a tensor, as torch.empty does, in memory of which no other tensor is left."""
+        """Returns a new tensor like torch.empty(), in kept memory if some of fitting size is free. The memory
+        is free again when no tensor uses it."""
         n_bytes = math.prod(size) * dtype.itemsize
         with self._lock:
             for storage in self._kept:
@@ -35,7 +36,8 @@ class Buffers:
             return made
 
     def _keep(self, made: torch.UntypedStorage) -> None:
-        """Keep this buffer, too. Buffers that nobody uses are dropped for it, the oldest first."""
+        """Keep this buffer as well. If that is too much, drop unused ones, the oldest first; if all are in
+        use, do not keep the new one."""
         kept = [*self._kept, made]
         while len(kept) > KEPT or sum(one.nbytes() for one in kept) > KEPT_BYTES:
             unused = next((one for one in kept if not inside.is_in_use(one)), made)

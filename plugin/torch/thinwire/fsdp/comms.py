@@ -1,7 +1,8 @@
-"""What stands in the places that FSDP2 has for its collectives: the all-gather of weights, the reduce-scatter
-of gradients. Its all-reduce between replicas is the latter's, too.
+"""Thinwire's replacements of FSDP2's collectives: an all-gather of weights, and a reduce-scatter of
+gradients. The reduce-scatter's class also does the all-reduce between replicas of HSDP.
 
-The boundaries of parameters in FSDP2's flat buffers are read from the group; inside.py knows how."""
+FSDP2 passes flat buffers. Where parameters begin and end in them is read from FSDP2's group of parameters, by
+inside.py."""
 
 from __future__ import annotations
 
@@ -26,18 +27,18 @@ from ..telemetry import tally
 from . import backward, buffers, prefetch, replicas
 
 UNKNOWN = "unknown boundaries"
-OWN_GATHER = "gathered as %s says"  # a tensor's own class decides that, such as one of fp8 or of 4 bits
+OWN_GATHER = "gathered as %s says"  # a tensor's class, as of fp8 or 4 bits, decides what bytes are gathered
 
 # {operation: the report's name for it}
 KINDS = {capi.ALLGATHER: "all-gather", capi.REDUCE_SCATTER: "reduce-scatter", capi.ALLREDUCE: "all-reduce"}
 
 
 class _Comm:
-    """What both directions share: parameters, policy, shapes that have occurred."""
+    """Base of both collectives. Has the group of parameters, the policy, and the shapes used so far."""
 
-    variable = ""  # the variable that says how it is encoded
-    default: typing.Any  # torch's own class, which is the other base
-    # torch's, which makes the buffers after set_allocate_memory_from_process_group_for_comm(True)
+    variable = ""  # the environment variable with its codec
+    default: typing.Any  # torch's own class, which classes() adds as a second base
+    # torch's object that allocates buffers after set_allocate_memory_from_process_group_for_comm(True)
     allocator: typing.Any = None
 
     def __init__(self, group: object, rules: policy.Policy, use: Use):
@@ -63,8 +64,8 @@ class _Comm:
         return found
 
     def _codec(self, name: str = "") -> capi.Codec | None:
-        """The codec of the parameter with that name; without a name, of parameters that no pattern
-        matches."""
+        """Returns the codec for the parameter with this name. "": the codec for parameters that match no
+        pattern."""
         return self._by_name.codec(name, self._usual) if name else self._usual
 
     def _why_unquantized(self, param: object, itemsize: int) -> str:
@@ -75,7 +76,8 @@ class _Comm:
 
     def _pieces(self, params: Sequence[object], sizes: Sequence[int], run: int,
                 itemsize: int) -> tuple[segments.Piece, ...]:
-        """The parameters' pieces of a run in which all have the same type."""
+        """Returns the parameters' pieces of a run, all of one type. sizes: elements of each. run: elements of
+        the run; if the sizes do not add up to that, the result is one piece, which is not quantized."""
         if sum(sizes) != run:
             return (segments.Piece(run, UNKNOWN),)
         return tuple(segments.Piece(n, self._why_unquantized(param, itemsize), _row(param),
@@ -85,8 +87,9 @@ class _Comm:
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
                make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
                copies: int = 1) -> list[Shaped]:
-        """Returns a run's operations, one for each codec. make: makes the table of some pieces, which begin
-        at these bytes. copies: how many runs are reduced."""
+        """Returns the parts of an operation, one for each codec. key: all else that makes its shape differ
+        from others. make: makes a table, given pieces and their offsets in bytes. copies: number of runs in
+        the source of a reduction."""
         key = (dtype, pieces, key)
         if key not in self._shapes:
             offsets = segments.offsets_of(pieces, dtype.itemsize)
@@ -98,8 +101,8 @@ class _Comm:
         return self._shapes[key]
 
     def _next(self) -> int:
-        """Count an operation. At the second one all groups of parameters have had their first, so patterns
-        without a match are known."""
+        """Returns the number of the next operation. At the second one, warns of patterns that match no
+        parameter: by then all groups of parameters have had their first."""
         step = next(self._steps)
         if step == 1 and self._by_name.rules:
             tally.warn_of_patterns(self.variable, self._by_name.unmatched())
@@ -108,7 +111,8 @@ class _Comm:
     def _together(self, op: int, shaped: list[Shaped], place: Callable[[typing.Any], None],
                   keep: tuple[torch.Tensor, ...],
                   reduction: tuple[int, float] = (capi.SUM, 1.0)) -> list[shapes.Operation]:
-        """Returns the parts of one operation. keep: the result, and what is reduced."""
+        """Returns the parts of one operation for operations.post(). place: sets a table's pointers. keep: its
+        tensors: the result first, and the source last."""
         kind = KINDS[op]
         step, of = self._next(), "%s of %s" % (kind, inside.name(self.group) or "the root")
         return [shapes.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
@@ -121,27 +125,27 @@ def _name(param: object) -> str:
 
 
 def _row(param: object) -> int:
-    """Row length of a parameter's shard; 0 if it is no matrix."""
+    """Returns the last dimension of a parameter's shard; 0 if it is no matrix."""
     size = inside.shard_size(param)
     return size[-1] if len(size) > 1 else 0
 
 
 def _columns(param: object) -> int:
-    """Row length over all dimensions but the first; 0 if it is no matrix."""
+    """Returns the product of all dimensions but the first of a parameter's shard; 0 if it is no matrix."""
     size = inside.shard_size(param)
     return size[1:].numel() if len(size) > 1 else 0
 
 
 def _rank_major(ranks: Communicator, dtype: torch.dtype,
                 run: int) -> Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table]:
-    """Returns a maker of tables for some pieces of runs of so many elements."""
+    """Returns a function that makes the table for some pieces and their offsets. run: elements of a run."""
     return lambda pieces, offsets: segments.RankMajor(ranks.world, ranks.rank, pieces, dtype.itemsize,
                                                       offsets, run * dtype.itemsize)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where a parameter lies in a run of bytes."""
+    """A parameter's place in a run of mixed types, which FSDP2 gathers as bytes."""
 
     offset: int  # in bytes
     dtype: torch.dtype
@@ -153,8 +157,8 @@ class _Place:
 
 def _split(places: Sequence[_Place], run: int, communicator: Communicator,
            codec_of: Callable[[str], capi.Codec | None]) -> list[Shaped]:
-    """Split a gather of mixed types: an operation for each type and codec of what is quantized, and one for
-    the rest, as bytes."""
+    """Split a gather of mixed types into parts: one for each type and codec of quantized parameters, and one
+    for all other parameters, as bytes. run: bytes of a run."""
 
     def shaped(dtype: torch.dtype, pieces: Sequence[segments.Piece], offsets: Sequence[int],
                codec: capi.Codec | None) -> Shaped:
@@ -174,28 +178,28 @@ def _split(places: Sequence[_Place], run: int, communicator: Communicator,
     return made
 
 
-keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups of parameters with replicas
+keeping: weakref.WeakSet[object] = weakref.WeakSet()  # groups of parameters that have replicas
 
 
 _announced_bytes = 0
 
 
 def _kept_bytes(ranks: Communicator) -> int:
-    """Host memory that the replicas of all living groups will take."""
+    """Returns the bytes of host memory that the replicas of all living groups will take on a rank."""
     params = (one for group in list(keeping) for one in inside.params(group))
     return ranks.n_nodes * sum(inside.shard_size(one).numel() * _kept_bytes_each(one) for one in params)
 
 
 def _kept_bytes_each(param: object) -> int:
-    """Bytes of host memory for an element. A tensor whose class decides what is gathered mostly gathers fp8,
-    which needs no state."""
+    """Returns the bytes of host memory that a replica takes for each element. A tensor whose own class
+    decides what is gathered usually gathers fp8: one byte, and no state of the codec."""
     if inside.gathers_own(param):
         return 1
     return inside.gathered_dtype(param).itemsize + replicas.STATE_BYTES
 
 
 def _announce_memory(ranks: Communicator, limit: int) -> None:
-    """Say how much host memory replicas take, before they do, and again when it becomes more."""
+    """Log how much host memory replicas take, before they are made, and again if it becomes more."""
     global _announced_bytes
     if _kept_bytes(ranks) <= _announced_bytes:
         return
@@ -214,7 +218,8 @@ class _AllGather(_Comm):
     variable = "TW_WEIGHTS"
 
     def _places(self, gathered: Sequence[tuple[int, torch.dtype]], run: int) -> tuple[_Place, ...]:
-        """Where the parameters lie in a run of bytes."""
+        """Returns the parameters' places in a run of mixed types. gathered: (elements, type) of each. run:
+        bytes of a run."""
         offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
         places = []
         for param, (n, dtype), offset in zip(inside.params(self.group), gathered, offsets):
@@ -240,7 +245,8 @@ class _AllGather(_Comm):
         return self._shapes[key]
 
     def _gathered(self) -> list[tuple[int, torch.dtype]]:
-        """(elements in a rank's run, their type) of all parameters; [] if a tensor's own class says that."""
+        """Returns (elements in a rank's run, their type) for each parameter. [] if the class of one of the
+        tensors decides what is gathered."""
         found = [inside.gathered(one) for one in inside.params(self.group)]
         return [] if None in found else [one for one in found if one is not None]
 
@@ -258,8 +264,8 @@ class _AllGather(_Comm):
         return self._shape(dtype, pieces, (ranks.world, ranks.rank), _rank_major(ranks, dtype, run))
 
     def _kept_parts(self, dtype: torch.dtype, run: int) -> list[replicas.Part]:
-        """Parts, as replicas keep them, of a run of `run` elements of the buffer's type; mixed types are
-        bytes."""
+        """Returns the parts of a run that replicas keep. dtype: the buffer's type, uint8 for mixed types.
+        run: elements of that type in a run."""
         whole, rounds, run = dtype != torch.uint8, self._rules.rounds is not None, run * dtype.itemsize
         if whole and not rounds:
             return [replicas.Part(0, run // dtype.itemsize, dtype)]
@@ -281,7 +287,8 @@ class _AllGather(_Comm):
 
     def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator,
               staged: bool) -> replicas.Unit | None:
-        """The replica for such gathers. None if there is none, which is counted with the reason."""
+        """Returns the replica for gathers with runs of this type and size. If there is none returns None, and
+        counts the reason for the report."""
         parts = self._kept_parts(dtype, run)
         key = (ranks, run, dtype, tuple(parts))
         if key not in self._units:
@@ -303,7 +310,7 @@ class _AllGather(_Comm):
 
     def _kept(self, whole: torch.Tensor, own: torch.Tensor, ranks: Communicator,
               staged: bool) -> dist.Work | None:
-        """Gather through a replica. None if there is none."""
+        """Gather through a replica. Returns None if there is no replica."""
         self._next()
         unit = self._unit(whole.dtype, own.numel(), ranks, staged)
         if unit is None:
@@ -342,7 +349,7 @@ class _AllGather(_Comm):
         request = operations.post(together(input_tensor, output_tensor), ranks)
         if ranks.cuda:
             return operations.StreamWork() if async_op else None
-        # FSDP2 waits where it copies out, so that a prefetched gather runs beside the computation.
+        # FSDP2 waits only when it copies the weights out, so a prefetched gather runs during computation.
         return prefetch.Gathering(request, self.group)
 
 
@@ -350,8 +357,8 @@ class _ReduceScatter(_Comm):
     """The reduce-scatter of gradients, and their all-reduce between replicas."""
 
     variable = "TW_GRADS"
-    params: Sequence[object] = ()  # parameters of the reduction that is posted next
-    call: backward.Call | None = None  # the call whose reduction need not be waited for
+    params: Sequence[object] = ()  # parameters of the next reduction
+    call: backward.Call | None = None  # the present foreach_reduce, if it may return before its reduction ends
 
     def allocate(self, size, *, dtype, device):
         if self.call is None or self.allocator is not None:
@@ -366,8 +373,8 @@ class _ReduceScatter(_Comm):
     def _reduce(self, kind: int, group: dist.ProcessGroup, op: dist.ReduceOp, given: torch.Tensor,
                 result: torch.Tensor, shaped_of: Callable[[Communicator], list[Shaped]],
                 place: Callable[[typing.Any, int, int], None]) -> bool:
-        """Reduce `given`. result: where the result is to be; it may be what is given. place: sets a table's
-        pointers. Returns False if torch is to do it."""
+        """Reduce `given` into `result`, which may be the same tensor. place: sets the pointers of a table,
+        given addresses of source and result. Returns False if torch has to do the reduction."""
         value, name = backward.value_of(result), KINDS[kind]
         ranks, staged = staging.carrier(functools.partial(self._carrier, name, group, given, op), given,
                                         self._says_length, shaped_of)
@@ -407,8 +414,8 @@ class _ReduceScatter(_Comm):
     def _reduced(self, run: torch.Tensor, key: object,
                  make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
                  copies: int = 1) -> list[Shaped]:
-        """The operations of a reduction with such a run as its result; key, make, copies: see _shape(). What
-        is known of the same parameters with the same sizes is not asked again."""
+        """Returns the parts of a reduction with a result like `run`. key, make, copies: see _shape(). The
+        result is cached by parameters and sizes, because asking for their pieces takes time."""
         sizes = self._sizes()
         known = (run.dtype, run.numel(), key, *self.params, *sizes)
         if known not in self._shapes:
@@ -417,17 +424,18 @@ class _ReduceScatter(_Comm):
         return self._shapes[known]
 
     def _wait(self, request: Waitable, kind: str, result: torch.Tensor) -> None:
-        """Wait now, or let the reader of the result wait: FSDP2 drops the handle that it gets."""
+        """If the result is Pending, let its reader wait for the request. Otherwise wait now: FSDP2 would not
+        wait, as it drops the handle that it gets."""
         if isinstance(result, backward.Pending):
             result.result.comes_of(request, kind)
         else:
             operations.wait(request, kind)
 
     def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup) -> bool:
-        """Reduce this rank's shards of gradients, or whole ones, between replicas. Returns False if torch is
-        to do it."""
+        """All-reduce this rank's gradients, sharded or not, between replicas of HSDP. Returns False if torch
+        has to do it."""
         if isinstance(tensor, backward.Pending):
-            tensor.result.wait()  # wait for the reduce-scatter before it
+            tensor.result.wait()  # the reduce-scatter that fills this tensor
         value = backward.value_of(tensor)
 
         def shaped_of(_ranks):
@@ -440,8 +448,8 @@ class _ReduceScatter(_Comm):
 
 @functools.cache
 def classes() -> tuple[typing.Any, typing.Any]:
-    """(all-gather, reduce-scatter) for this torch. Its own classes are their bases, so that torch may put its
-    own in their place again."""
+    """Returns the classes (all-gather, reduce-scatter). torch's own classes are their bases, because FSDP2's
+    set_allocate_memory_from_process_group() refuses to replace others."""
     inside.check()
     made = [type(ours.__name__.lstrip("_"), (ours, default), {"default": default})
             for ours, default in zip((_AllGather, _ReduceScatter), inside.default_comms())]

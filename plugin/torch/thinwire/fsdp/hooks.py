@@ -1,8 +1,8 @@
-"""FSDP2: its all-gather of weights, its reduce-scatter of gradients and its all-reduce between replicas, over
-Thinwire.
+"""Puts Thinwire's collectives into FSDP2: the all-gather of weights, the reduce-scatter of gradients, and the
+all-reduce between replicas of HSDP.
 
-FSDP2 has a place for the first two on every group of parameters; its all-reduce is taken from where it calls
-it."""
+Every group of parameters of FSDP2 has an attribute for each of the first two, which can be set. For the
+all-reduce, the module torch.distributed that FSDP2's code calls is replaced."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from . import backward, comms, prefetch
 
 
 class _Distributed(types.ModuleType):
-    """torch.distributed as FSDP2's collectives see it, with an all-reduce between replicas that is ours."""
+    """Stands for torch.distributed in FSDP2's code. all_reduce() goes over Thinwire; all else is torch's."""
 
-    reducing = threading.local()  # its `comm` is the reduce-scatter that is under way
+    reducing = threading.local()  # `comm`: our reduce-scatter object whose foreach_reduce runs in this thread
 
     def __getattr__(self, name: str) -> object:
         return getattr(dist, name)
@@ -39,7 +39,8 @@ class _Distributed(types.ModuleType):
 
 
 def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object | None:
-    """Returns the argument that is of that class: its place differs between versions of torch."""
+    """Returns the argument that is an instance of `kind`, or None. Versions of torch pass it at different
+    positions."""
     return next((one for one in (*args, *kwargs.values()) if isinstance(one, kind)), None)
 
 
@@ -51,15 +52,15 @@ def _others(comm: object) -> str:
 
 def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: dist.ProcessGroup | None,
                      n_bytes: int) -> None:
-    """Count gradients of so many bytes that are reduced in another way."""
+    """Count, for the report, the reduction of n_bytes of gradients that does not go over Thinwire."""
     operations.elsewhere("reduce-scatter", _others(comm), shards, n_bytes)
     shard_bytes = n_bytes // (shards.size() if shards is not None else 1)
     operations.elsewhere("all-reduce", _others(comm), replicas, shard_bytes)
 
 
 def _watch_reductions(distributed: types.ModuleType) -> None:
-    """Tell a reduction which parameters have gradients, as FSDP2 passes only a flat buffer; count what goes
-    another way."""
+    """Wrap foreach_reduce: tell our reduce-scatter which parameters its flat buffer has, as FSDP2 does not,
+    and count reductions that do not go over Thinwire."""
 
     def make(reduce):
         def foreach_reduce(fsdp_params, unsharded_grads, group, *args, **kwargs):
@@ -81,7 +82,7 @@ def _watch_reductions(distributed: types.ModuleType) -> None:
 
 
 def _watch_gathers() -> None:
-    """Count gathers that go another way."""
+    """Wrap foreach_all_gather: count gathers that do not go over Thinwire."""
 
     def make(gather):
         def foreach_all_gather(fsdp_params, group, *args, **kwargs):
@@ -97,8 +98,8 @@ def _watch_gathers() -> None:
 
 
 def _watch_allocation() -> None:
-    """Keep ours in place when set_allocate_memory_from_process_group_for_comm() puts torch's own there; the
-    buffers are then as it says."""
+    """Wrap set_allocate_memory_from_process_group_for_comm(), which replaces our collectives by torch's. Put
+    ours back, and let torch's allocate their buffers."""
 
     def make(original):
         def set_allocate_memory_from_process_group(self, enable):
@@ -125,7 +126,7 @@ def _watch() -> None:
 
 
 def _attach(group: typing.Any, rules: policy.Policy, use: Use) -> None:
-    """Put ours in both places, except where somebody else's stands."""
+    """Set a group's two collectives to ours, unless the program has set its own."""
     for name, kind, default, allocating in zip(inside.COMMS, comms.classes(), inside.default_comms(),
                                                inside.allocating_comms()):
         there = getattr(group, name)
@@ -141,10 +142,11 @@ def _attach(group: typing.Any, rules: policy.Policy, use: Use) -> None:
 
 def enable(model: torch.nn.Module, weights: policy.ByName | None = None, grads: policy.ByName | None = None,
            min_bytes: int | None = None) -> torch.nn.Module:
-    """Send this model's weights and gradients over Thinwire; call it after fully_shard, on all ranks. What is
-    not given is the environment's. weights, grads: a codec, with exceptions perhaps as in TW_WEIGHTS and
-    TW_GRADS, or {pattern of parameters' names: codec}, of which the last that matches holds. Returns the
-    model. ValueError for a codec that makes no sense or a model without FSDP2."""
+    """Send this model's weights and gradients over Thinwire. Call it after fully_shard, on all ranks.
+    Defaults of all arguments are the environment's. weights, grads: a codec, also with exceptions as in
+    TW_WEIGHTS and TW_GRADS; or {pattern of parameter names: codec}, of which the last match counts.
+    min_bytes: smaller tensors are not quantized. Returns the model. ValueError for an invalid codec or a
+    model without FSDP2."""
     inside.check()
     rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
     if not groups:
@@ -169,8 +171,8 @@ def disable(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def patch() -> None:
-    """Enable every FSDP2 model from now on. RuntimeError, with nothing changed, for a torch that is not known
-    here."""
+    """Enable Thinwire for every FSDP2 model that is made from now on. RuntimeError, and nothing is changed,
+    if this version of torch is not supported."""
     inside.check()
     rules = policy.from_environment()
     use = Use(rules.settings())

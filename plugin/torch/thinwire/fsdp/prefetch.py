@@ -1,6 +1,6 @@
-"""FSDP2 on CPUs: while one group of parameters computes in forward, the next one is gathered.
+"""FSDP2 on CPUs: gathers the next group of parameters while one computes in the forward pass.
 
-FSDP2 itself does so in the backward pass alone."""
+FSDP2 itself gathers ahead only in the backward pass."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from ..engine.communicators import Waitable
 
 
 class Forward:
-    """The forward pass of a tree of FSDP2 modules, which runs in the order of the pass before."""
+    """Gathers ahead in the forward passes of a tree of FSDP2 modules. Assumes that a pass uses groups of
+    parameters in the order of the pass before. If it does not, gathering ahead is turned off."""
 
     def __init__(self) -> None:
         self._before: list[object] = []
         self._now: list[object] = []
-        self._place = 0  # index in _before
-        self._ahead: list[object] = []  # gathers that are asked for and not yet used
+        self._place = 0  # index in _before of the next group
+        self._ahead: list[object] = []  # groups that are gathered ahead and not used yet
         self._off = False
 
     def used(self, group: object) -> None:
-        """Ask for the next group's parameters, now that this group's are gathered."""
+        """Note that `group` is gathered and used now, and begin to gather the group after it."""
         if group in self._ahead:
             self._ahead.remove(group)
         # Modules under activation checkpointing run forward again in backward, in another order.
@@ -41,13 +42,13 @@ class Forward:
                 self._ahead.append(group)
 
     def give_up(self) -> None:
-        """Drop the gathers that a pass asked for, when it has failed: they would be old at the next use."""
+        """After a failed pass, drop its gathers: at the next use their weights could be out of date."""
         self._drop()
         self._now, self._place = [], 0
 
     def end(self) -> None:
-        """End a pass: drop gathers that nobody used, as weights may change before the next use, and ask for
-        nothing again."""
+        """End a pass. If it left gathers unused, drop them, because weights may change before the next use,
+        and never gather ahead again."""
         self._off = self._off or bool(self._ahead)
         self._drop()
         self._before, self._now, self._place = self._now or self._before, [], 0
@@ -60,7 +61,7 @@ class Forward:
 
 
 class Gathering(operations.Work):
-    """An all-gather of a group of parameters that is under way."""
+    """A posted all-gather of a group of parameters. FSDP2 calls wait() when it uses them."""
 
     def __init__(self, request: Waitable, group: object):
         super().__init__(request, "all-gather")
@@ -73,12 +74,12 @@ class Gathering(operations.Work):
         return True
 
     def end(self) -> None:
-        """Wait without using what has been gathered."""
+        """Wait for the gather, without noting a use of the group."""
         super().wait()
 
 
 def forward(context: typing.Any) -> Forward:
-    """The Forward of the tree to which this context of FSDP2's belongs."""
+    """Returns the Forward of the tree of modules that shares this FSDP2 context."""
     if not hasattr(context, "_thinwire"):
         context._thinwire = Forward()
     return context._thinwire
@@ -102,8 +103,8 @@ def _joins(original):
 
 
 def watch_state(state: typing.Any) -> None:
-    """Notice that a forward pass which begins at this FSDP2 module has failed: torch does not, and goes on
-    with its root."""
+    """Call give_up() if a forward pass that began at this FSDP2 module has failed. torch itself does not
+    notice a failed pass."""
     if hasattr(state, "_thinwire"):
         return
     state._thinwire = True
@@ -114,13 +115,13 @@ def watch_state(state: typing.Any) -> None:
             forward(inside.state_context(state)).give_up()
 
     for module in inside.state_modules(state):
-        # The first hook runs after each pass, even a failed one, but not after KeyboardInterrupt: hence the
-        # second one.
+        # The first hook runs after each pass, even a failed one, but not after KeyboardInterrupt. For that
+        # case the second hook runs before the next pass.
         module.register_forward_hook(failed, always_call=True)
         module.register_forward_pre_hook(failed, prepend=True)
 
 
 def watch() -> None:
-    """Notice when forward passes begin and end."""
+    """Wrap FSDP2's functions, so that Forward learns when forward passes end or fail."""
     inside.wrap_fsdp2(inside.STATE_INIT, _joins)
     inside.wrap_fsdp2(inside.END_OF_FORWARD, _ends)

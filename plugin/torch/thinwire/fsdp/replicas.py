@@ -1,7 +1,8 @@
-"""Weights that each node keeps: gathers that carry only what has changed since the last one.
+"""Replicas: each node keeps all weights in host memory, so that a gather has to send only their changes since
+the last gather.
 
-The C library's keeper does the work, on host memory: see hpz/keeper.h. Here is what a group of parameters
-asks of it."""
+The C library's keeper (hpz/keeper.h) does the work. This is its interface to a group of parameters of
+FSDP2."""
 
 from __future__ import annotations
 
@@ -24,32 +25,34 @@ from ..telemetry import spans
 from ..telemetry.tally import book
 
 KIND = "all-gather"
-STATE_BYTES = 1  # bytes that the codec keeps beside each number
+STATE_BYTES = 1  # bytes of the codec's state for each number
 UNEVEN = "nodes have unequal numbers of ranks"
 NO_ROOM = "beyond TW_REPLICA_MEM"
 TOO_FAST = "on this link (TW_COLL_MODEL) copies to the host and coding take longer than they save"
-# Seconds for a byte: docs/gpu_step.py has where they are from.
+# Seconds per byte for copying over the GPU's bus, for encoding and for decoding. docs/gpu_step.py has their
+# source.
 _BUS_SEC, _ENCODE_SEC, _DECODE_SEC = 1 / 32e9, 1 / 1.38e9, 1 / 1.85e9
-_SAVED = 1 - 3 / 32  # share of two gathers in bf16 that a change with 3 bits a number saves
+_SAVED = 1 - 3 / 32  # what sending a change once, at 3 bits a number, saves of two gathers at 16 bits
 HALVES = "lower halves of fp32, which are noise"
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Numbers of one type that lie together in what a rank gives."""
+    """Consecutive numbers of one type in a rank's run."""
 
     offset: int  # in bytes
     n_elems: int
     dtype: torch.dtype
-    unquantized: str = ""  # why its changes are not rounded, or ""
+    unquantized: str = ""  # why its changes must not be rounded, or ""
 
     def why_plain(self, rounds: bool) -> str:
-        """Why some of the part is not coded as other parts are. rounds: changes are rounded."""
+        """Returns the reason, for the report, why not all of this part is coded; "" if all is. rounds:
+        whether the job rounds changes."""
         return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
 class Gather(UnderWay):
-    """A gather through replicas."""
+    """A posted gather through replicas. keep: the result's tensor, which stays alive until the end."""
 
     def __init__(self, unit: Unit, keep: torch.Tensor):
         super().__init__()
@@ -81,13 +84,15 @@ class Gather(UnderWay):
 
 
 class Unit:
-    """The replicas of a group of parameters, for one shape of its shards. They are freed with it."""
+    """The replicas of one group of parameters, for one shape of its shards. Their memory is freed when this
+    object is."""
 
     def __init__(self, keeper: Keeper, pointer: C.c_void_p, params: capi.KeptParams, memory_bytes: int,
                  reasons: collections.Counter[str]):
-        """params: what it was made with; reasons: {why: how many tensors' changes are not rounded}"""
+        """params: the library's parameters of the replicas. memory_bytes: their host memory. reasons:
+        {reason: number of parts that are not coded for it}."""
         self.communicator, self.pointer, self.name = keeper.communicator, pointer, params.name.decode()
-        # The text of the codec that rounds changes; "" if none does.
+        # The name of the codec that rounds changes; "" if changes are not rounded.
         self.codec = str(params.codec.contents) if params.codec else ""
         self._reasons, self.plain_bytes = reasons, _plain_bytes(keeper.communicator, params.run_bytes)
         self._last: Gather | None = None  # the gather under way
@@ -96,15 +101,15 @@ class Unit:
         self._free.atexit = False
 
     def ended(self, gather: Gather) -> None:
-        """Note that a gather has ended."""
+        """Note that `gather` has ended. The gather calls this."""
         if self._last is gather:
             self._last = None
 
     def post(self, whole: torch.Tensor, lossless: bool) -> Gather:
-        """Post a gather. whole: room for what all ranks give, with the own part in its place; a rounded
-        change replaces it by what the others get. lossless: round nothing this time."""
+        """Post a gather. whole: the result, with this rank's run already in its place; if changes are rounded
+        the run gets the rounded values, as on the other ranks. lossless: round nothing this time."""
         if (last := self._last) is not None:
-            last.wait()  # whoever posted it may have dropped it
+            last.wait()  # its caller may have dropped it without waiting
         self.communicator.engine.check_usable()
         gather = Gather(self, whole)
         with spans.shown(gather.span.name):
@@ -122,8 +127,9 @@ class Unit:
 
 
 def cost_more(ranks: Communicator, run_bytes: int) -> bool:
-    """Whether replicas of GPU memory cost a step more than they save. In both gathers of a step the whole is
-    copied from the host, and a thread codes what has changed. Ranks of a node share its link and decoding."""
+    """Returns whether replicas of GPU memory would take longer in a step than they save. A step has two
+    gathers. Both copy all weights from the host to the GPU; the first also encodes and decodes the changes.
+    The ranks of a node share its link and the decoding."""
     whole, local = run_bytes * ranks.world, ranks.world / ranks.n_nodes
     others, link_byte_sec = 1 - 1 / ranks.n_nodes, capi.lib().tw_coll_link_byte_sec(ranks.pointer)
     copies = (run_bytes + 2 * whole) * _BUS_SEC
@@ -132,7 +138,8 @@ def cost_more(ranks: Communicator, run_bytes: int) -> bool:
 
 
 def gather_staged(unit: Unit, whole: torch.Tensor, own: torch.Tensor) -> staging.Staged:
-    """Post a gather of GPU memory, in the current stream's order. own: what this rank gives."""
+    """Post a gather of GPU memory through replicas, ordered after earlier work of the current stream. own:
+    this rank's run. whole: the result."""
     whole, own = (one.view(-1).view(torch.uint8) for one in (whole, own))
     room, first = staging.device.pinned(whole.numel(), torch.uint8), unit.communicator.rank * own.numel()
     unquantized = policy.is_unquantized()
@@ -142,14 +149,14 @@ def gather_staged(unit: Unit, whole: torch.Tensor, own: torch.Tensor) -> staging
 
 
 def _plain_bytes(communicator: Communicator, run_bytes: int) -> int:
-    """Bytes that this rank would send to other nodes in a gather of everything."""
+    """Returns the bytes that this rank would send to other nodes in a plain gather with runs of this size."""
     table = segments.RankMajor(communicator.world, communicator.rank, [segments.Piece(run_bytes, "")], 1)
-    table.gather(C.addressof(table.segments))  # any address: nobody reads there
+    table.gather(C.addressof(table.segments))  # planning needs some address, and reads nothing there
     return communicator.planned_bytes(table.args(op=capi.ALLGATHER, type=capi.BYTE))
 
 
 class _Memory:
-    """Host memory that all units of this process take."""
+    """Counts the bytes of host memory of all units of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -169,7 +176,7 @@ def _free(pointer: C.c_void_p, memory_bytes: int) -> None:
 
 
 class Keeper:
-    """A communicator's replicas. Collective over its ranks."""
+    """Makes and closes the replicas on one communicator. All of its ranks must call each method together."""
 
     def __init__(self, communicator: Communicator):
         self.communicator, self.pointer = communicator, C.c_void_p()
@@ -180,11 +187,12 @@ class Keeper:
 
     def unit(self, name: str, run_bytes: int, parts: Sequence[Part], limit: int,
              rounds: capi.Codec | None = None, staged: bool = False) -> tuple[Unit | None, str]:
-        """Make the replicas of a group whose ranks each give so many bytes. Returns them, or None and why.
-        Collective. limit: bytes for all units of the process; 0: any. rounds: the codec of changes; None:
-        they lose nothing. staged: for GPU memory; one rank with that is enough to decline them."""
+        """Make the replicas of a group of parameters. Collective. Returns (replicas, ""), or (None, reason)
+        if any rank has no room for them or would lose time. run_bytes: bytes of a rank's run. limit: most
+        bytes for all units of this process; 0 for no limit. rounds: the codec that rounds changes; None if
+        changes are lossless. staged: the gathers are of GPU memory."""
         self._names[name] += 1
-        if self._names[name] > 1:  # that name is taken, by another model or another shape
+        if self._names[name] > 1:  # another model, or the same group in another shape, has this name
             name = "%s (%d)" % (name, self._names[name])
         table = (capi.Part * len(parts))(*[
             capi.Part(one.offset, one.n_elems, TYPES[one.dtype],
@@ -206,7 +214,7 @@ class Keeper:
         return Unit(self, pointer, params, n_bytes, reasons), ""
 
     def keep_time(self, timeout_sec: float) -> None:
-        """Use this timeout, also for gathers under way."""
+        """Set the timeout of gathers, including those under way."""
         capi.lib().tw_hpz_keeper_timeout_set(self.pointer, timeout_sec)
 
     def sent_bytes(self) -> int:
@@ -219,8 +227,8 @@ class Keeper:
 
 
 def keeper_of(communicator: Communicator) -> Keeper | None:
-    """A communicator's keeper, made at its first use, which is collective. None if its nodes have unequal
-    numbers of ranks."""
+    """Returns a communicator's keeper. The first call makes it, and is collective. None if the nodes have
+    unequal numbers of ranks."""
     with communicator.keeping:
         if communicator.keeper is None and not communicator.is_uneven:
             try:
