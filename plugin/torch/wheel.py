@@ -15,7 +15,7 @@ import re
 import zipfile
 
 SONAME = "libthinwire.so.0.3"
-# {library that is linked in: where Debian has its licence}
+# {Debian package of a statically linked library: the file with its licence}
 LINKED_IN = {name: pathlib.Path("/usr/share/doc/%s/copyright" % name)
              for name in ("libjansson-dev", "libsodium-dev", "libxxhash-dev", "libstdc++6")}
 METADATA = """Metadata-Version: 2.1
@@ -68,7 +68,7 @@ def version_of(header):
 
 
 def in_package(path):
-    """A source's path in the wheel, from the package's folder on."""
+    """Returns a source file's path in the wheel, which begins with the package's folder."""
     parts = path.parts
     return "/".join(parts[len(parts) - 1 - parts[::-1].index("thinwire"):])
 
@@ -94,7 +94,8 @@ def contents(out, header, library, nccl, sources):
 
 
 def platform_of(out, libraries):
-    """The platform in a wheel's name. SystemExit if a library needs a newer glibc than that promises."""
+    """Returns the platform in a wheel's name. SystemExit if a library needs a newer glibc than the name
+    says."""
     platform = pathlib.Path(out).stem.split("-")[-1]
     newest = max((int(minor) for one in libraries for minor in re.findall(rb"\0GLIBC_2\.(\d+)", one)),
                  default=0)
@@ -109,7 +110,7 @@ def digest(data):
 
 
 def write(out, header, library, nccl, sources):
-    """Make the wheel `out`; what the rest is: main()."""
+    """Make the wheel `out`. header: with the version. nccl: libraries for NCCL. sources: Python files."""
     files = contents(out, header, library, nccl, sources)
     with zipfile.ZipFile(out, "w") as wheel:
         for name, data in files.items():

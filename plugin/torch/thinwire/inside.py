@@ -345,7 +345,7 @@ def groups_of(model: torch.nn.Module) -> Iterator[Any]:
 
 
 params = operator.attrgetter("fsdp_params")
-name = operator.attrgetter("_module_fqn")  # name of the group's module, once the model has run; "" for the root
+name = operator.attrgetter("_module_fqn")  # the group's module's name, once the model has run; "": the root
 context = operator.attrgetter("comm_ctx")  # an object that all groups of a tree of FSDP2 modules share
 
 

@@ -1,4 +1,4 @@
-"""What is quantized, and how: variables, arguments, and the rule for one tensor."""
+"""Decides which tensors have which codec: the variables, the arguments, and the rules for a tensor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from . import capi, names, switches
 
 MIN_BYTES = 64 << 10
 DELTA = "delta"
-_INT = "int"  # followed by the bits, the codec that rounds: int4 for delta4
-SETTING_CHARS = 120  # most characters of a text that ranks compare; a longer one is cut, and a checksum added
-LOSSLESS = "lossless"  # default codec of gradients, and under delta of weights without replicas
+_INT = "int"  # delta4 rounds changes with the codec int4
+SETTING_CHARS = 120  # longest text that ranks compare; a longer one is cut, and its checksum is added
+LOSSLESS = "lossless"  # default codec of gradients; with delta also that of weights without replicas
 
-# (name, default, unit, meaning, type), as the library's own tables of variables have them
+# (name, default, unit, meaning, type), as in the library's own tables of variables
 VARIABLES = [
     ("TW_FSDP", "n", "", "Patch FSDP2 when torch is imported. require: and end the job where a rank cannot.",
      capi.CONFIG_ENUM),
@@ -45,7 +45,7 @@ _FIELD: dict[int, typing.Any] = {
 
 
 class Options(C.Structure):
-    """The values of VARIABLES, for the library to fill in."""
+    """The values of VARIABLES. The library parses them and fills them in."""
 
     _fields_ = [(name, _FIELD[kind]) for name, _, _, _, kind in VARIABLES]
 
@@ -62,21 +62,21 @@ def _table() -> capi.ConfigTable:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How weights and gradients are coded (None: plain), and the size from which tensors are quantized.
-    keeps: replicas of weights are kept and only changes are sent; `weights` is then for what has no
-    replica."""
+    """weights, grads: the codecs (None: plain). min_bytes: smaller tensors are not quantized; a tensor's size
+    is that over all ranks. keeps: nodes keep replicas of weights, and gathers send only changes; `weights` is
+    then for groups of parameters without a replica."""
 
     weights: capi.Codec | None
     grads: capi.Codec | None
     min_bytes: int = MIN_BYTES
     keeps: bool = False
-    replica_bytes: int = 0  # host memory that replicas may take; 0: any
-    rounds: capi.Codec | None = None  # codec that rounds changes of replicas; None: they lose nothing
+    replica_bytes: int = 0  # most host memory for replicas of a process; 0: no limit
+    rounds: capi.Codec | None = None  # codec that rounds changes of replicas; None: changes are lossless
     weights_by_name: names.Rules = names.Rules()
     grads_by_name: names.Rules = names.Rules()
 
     def codes_weights(self) -> bool:
-        """Whether weights without a replica have a codec."""
+        """Returns whether any weights without a replica have a codec."""
         return self.weights is not None or any(one.codec is not None for one in self.weights_by_name.rules)
 
     def weights_text(self) -> str:
@@ -92,7 +92,7 @@ class Policy:
         return "weights %s, gradients %s" % (self.weights_text(), self.grads_text())
 
     def settings(self) -> dict[str, str]:
-        """What must be the same on all ranks: {variable: text}."""
+        """Returns the settings that must be equal on all ranks: {variable: text}."""
         found = {"TW_WEIGHTS": self.weights_text(), "TW_GRADS": self.grads_text(),
                  "TW_MIN_BYTES": str(self.min_bytes), "TW_REPLICA_MEM": str(self.replica_bytes)}
         return {name: _shortened(text) for name, text in found.items()}
@@ -111,7 +111,7 @@ def _shortened(text: str) -> str:
 
 
 def check_environment() -> None:
-    """Warn of each TW_ variable that nobody knows, with the nearest known name."""
+    """Warn of each TW_ variable that Thinwire does not have, and name the most similar one that it has."""
     library, own = capi.lib(), _table()
     names = ("tw_log_config_table", "tw_transport_config_table", "tw_coll_config_table",
              "tw_hpz_config_table")
@@ -122,7 +122,7 @@ def check_environment() -> None:
 
 @contextlib.contextmanager
 def _options() -> Iterator[Options]:
-    """Read VARIABLES from the environment. ThinwireError names a variable whose value makes no sense."""
+    """Read VARIABLES from the environment. ThinwireError names a variable with an invalid value."""
     table, options, library = _table(), Options(), capi.lib()
     capi.check(library.tw_config_init(C.byref(table), C.byref(options)), "variables")
     try:
@@ -132,15 +132,16 @@ def _options() -> Iterator[Options]:
 
 
 def _exact_changes(text: str) -> capi.Codec | None:
-    """Parse an exception from rounded changes: it can only be `delta`."""
+    """Parse the codec of an exception to delta4 or delta2, which can only be `delta`. ValueError for
+    others."""
     if text != DELTA:
         raise ValueError("%r: an exception from delta4 or delta2 is delta, from delta there is none" % text)
     return capi.parse_codec(LOSSLESS)
 
 
 def _weights(text: str) -> capi.Codec | None:
-    """Parse a codec of weights. One whose errors are as large as what it sends is for sums alone, and
-    refused."""
+    """Parse a codec for weights. ValueError for codecs such as ecdq, which are only for gradients: their
+    error may be as large as a value, and only averages out in sums."""
     codec = capi.parse_codec(text)
     if codec is not None and codec.says_length and not codec.lossless:
         raise ValueError("%r is for gradients: a weight's error would be as large as the weight" % text)
@@ -148,7 +149,7 @@ def _weights(text: str) -> capi.Codec | None:
 
 
 def _with_weights(rules: Policy, text: str) -> Policy:
-    """Returns the policy with what TW_WEIGHTS says."""
+    """Returns the policy, changed by a text like TW_WEIGHTS."""
     keeps = (text.partition(";")[0].strip() or DELTA).startswith(DELTA)
     usual, by_name = names.parse(text, _exact_changes if keeps else _weights)
     bits = usual.removeprefix(DELTA) if keeps else ""
@@ -160,8 +161,7 @@ def _with_weights(rules: Policy, text: str) -> Policy:
 
 
 def _gradients(text: str) -> capi.Codec | None:
-    """Parse any codec for gradients. One that rounds blocks scales columns unless its text says
-    columns=no."""
+    """Parse a codec for gradients. A codec with blocks scales columns unless its text has columns=no."""
     name, colon, rest_of_text = text.partition(":")
     options = rest_of_text.split(",") if colon else []
     rest = [one for one in options if one not in ("columns", "columns=no")]
@@ -174,14 +174,14 @@ def _gradients(text: str) -> capi.Codec | None:
 
 
 def _with_grads(rules: Policy, text: str) -> Policy:
-    """Returns the policy with what TW_GRADS says."""
+    """Returns the policy, changed by a text like TW_GRADS."""
     usual, by_name = names.parse(text, _gradients)
     return dataclasses.replace(rules, grads=_gradients(usual or LOSSLESS), grads_by_name=by_name)
 
 
 def from_environment() -> Policy:
-    """Read TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for a value
-    that makes no sense."""
+    """Read TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for an invalid
+    value."""
     with _options() as options:
         rules = Policy(None, None, options.TW_MIN_BYTES, replica_bytes=options.TW_REPLICA_MEM)
         for name, change in (("TW_WEIGHTS", _with_weights), ("TW_GRADS", _with_grads)):
@@ -193,7 +193,7 @@ def from_environment() -> Policy:
 
 
 def join_timeout() -> float:
-    """The value of TW_JOIN_TIMEOUT in seconds."""
+    """Returns the value of TW_JOIN_TIMEOUT, in seconds."""
     with _options() as options:
         return options.TW_JOIN_TIMEOUT
 
@@ -203,7 +203,7 @@ ByName = str | Mapping[str, str]  # a codec with or without exceptions, or {patt
 
 def make(weights: ByName | None = None, grads: ByName | None = None,
          min_bytes: int | None = None) -> Policy:
-    """Returns the environment's policy, changed by the arguments that are given."""
+    """Returns the environment's policy, changed by the arguments that are not None."""
     rules = from_environment()
     if weights is not None:
         rules = _with_weights(rules, names.text_of(weights, rules.weights_text()))
@@ -213,14 +213,15 @@ def make(weights: ByName | None = None, grads: ByName | None = None,
 
 
 class _Unquantized:
-    """Counts the unquantized() that are open in this process: autograd's threads must see them, too."""
+    """Counts the open unquantized() contexts of this process. Not per thread, as autograd uses other
+    threads."""
 
     depth = 0
 
 
 @contextlib.contextmanager
 def unquantized() -> Iterator[None]:
-    """Quantize nothing inside: for a checkpoint or an evaluation. Open it on all ranks."""
+    """Context in which nothing is quantized: for a checkpoint or an evaluation. All ranks must open it."""
     _Unquantized.depth += 1
     try:
         yield
@@ -228,7 +229,7 @@ def unquantized() -> Iterator[None]:
         _Unquantized.depth -= 1
 
 
-exact = unquantized  # its name until 0.2
+exact = unquantized  # the name of unquantized() until version 0.2
 
 
 def is_unquantized() -> bool:
@@ -236,8 +237,8 @@ def is_unquantized() -> bool:
 
 
 def why_unquantized(policy: Policy, codec: capi.Codec | None, dims: int, whole_bytes: int) -> str:
-    """Why a tensor of so many dimensions and bytes over all ranks is not quantized; "" if it is, or if its
-    codec loses nothing."""
+    """Returns why a tensor is not quantized; "" if it is, or if its codec is lossless. dims: its dimensions.
+    whole_bytes: its size over all ranks."""
     if codec is not None and codec.lossless:
         return ""
     if dims <= 1:

@@ -1,4 +1,4 @@
-"""What TW_FSDP and TW_DDP do in a process once torch has a default process group."""
+"""What TW_FSDP and TW_DDP do in a process when torch's default process group has been made."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from . import policy
 from .engine import agreement
 from .switches import is_on, log, requiring, set_up_logging
 
-# {variable: the module whose patch() it asks for}
+# {variable: the module whose patch() it switches on}
 PATCHES = {"TW_FSDP": ".fsdp.hooks", "TW_DDP": ".ddp"}
 
 
 @functools.cache
 def _prepare() -> None:
-    """Check the variables, and patch what they switch on, once in a process. Modules are loaded here, so
-    that the other ranks hear of one that cannot be loaded."""
+    """Check the variables, and call patch() for those that are on, once in a process. Modules are loaded here
+    and not at the top, so that a failing import becomes a reason that the other ranks are told."""
     policy.check_environment()
     policy.from_environment()
     for variable, module in PATCHES.items():
@@ -27,7 +27,7 @@ def _prepare() -> None:
 
 
 def begin() -> None:
-    """Tell the ranks of a new default group whether this one can use Thinwire."""
+    """Tell the ranks of a new default group whether this rank can use Thinwire."""
     set_up_logging()
     try:
         lacks = agreement.speak(_prepare)

@@ -1,4 +1,5 @@
-"""The variables that switch Thinwire on, and its log: what every other file may need, without torch."""
+"""The variables that switch Thinwire on, and its logger. Any other file may import this one: it needs no
+torch."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import logging
 import os
 import sys
 
-# Variables that switch something on, for models that the program makes.
+# Variables that turn Thinwire on for the FSDP2 and DDP models of a program.
 SWITCHES = ("TW_FSDP", "TW_DDP")
 OFF = ("", "0", "n", "no", "off", "false")
 ON = ("y", "yes", "on", "true", "1")
-REQUIRE = "require"  # value of a switch: it is on, and the job ends unless all ranks use Thinwire
+REQUIRE = "require"  # this value of a switch turns it on, and ends the job unless all ranks use Thinwire
 
 log = logging.getLogger("thinwire")
 
@@ -20,12 +21,13 @@ def is_on(switch: str) -> bool:
 
 
 def requiring() -> str:
-    """The switch that requires Thinwire, or has a value that may mean so; "" if none does."""
+    """Returns the name of a switch that requires Thinwire; "" if none does. Any unknown value counts as
+    REQUIRE."""
     return next((one for one in SWITCHES if os.environ.get(one, "").lower() not in OFF + ON), "")
 
 
 def set_up_logging() -> None:
-    """Send log lines to stderr from level info on, unless the program has set up logging itself."""
+    """Send log lines of level info and above to stderr, unless the program has set up logging itself."""
     if not logging.root.handlers and not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("thinwire: %(message)s"))

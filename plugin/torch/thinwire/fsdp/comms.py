@@ -358,7 +358,7 @@ class _ReduceScatter(_Comm):
 
     variable = "TW_GRADS"
     params: Sequence[object] = ()  # parameters of the next reduction
-    call: backward.Call | None = None  # the present foreach_reduce, if it may return before its reduction ends
+    call: backward.Call | None = None  # the present foreach_reduce; None if it must wait for its reduction
 
     def allocate(self, size, *, dtype, device):
         if self.call is None or self.allocator is not None:

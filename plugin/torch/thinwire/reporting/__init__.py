@@ -1,1 +1,1 @@
-"""The report, and the watchers that see for it what does not go over Thinwire."""
+"""The report, and the watchers that count for it the operations that do not go over Thinwire."""

@@ -1,8 +1,8 @@
-"""TW_REPORT=FILE: the report of all ranks as one HTML page, which rank 0 writes when the program ends. It has
-its pictures in it, needs no network and no script, and can be sent to somebody.
+"""TW_REPORT=FILE: the report of all ranks as one HTML page, which rank 0 writes when the program ends. The
+page is a single file with its pictures inside, and needs no network and no script.
 
-The ranks tell rank 0 through torch's store, which is kept for that: the program may have destroyed its
-process groups by then."""
+The ranks send their numbers to rank 0 through torch's store. The store is kept until then, because the
+program may destroy its process groups earlier."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..telemetry.tally import Tally, book
 from ..version import __version__
 
 VARIABLE = "TW_REPORT"
-PATIENCE_SEC = 10.0  # how long rank 0 waits for what the others know
-STRIP_SEC = 2.0  # how much of the end of the run the timeline shows
-# Widths of a picture, of its labels and of its numbers; the height of a row.
+PATIENCE_SEC = 10.0  # longest time that rank 0 waits for the other ranks' numbers
+STRIP_SEC = 2.0  # seconds that the timeline shows, from the end of the run
+# Widths of a picture, of its labels and of its numbers, and the height of a row, in SVG units.
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 190, 22
 COLOURS = ["#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b7791f", "#718096"]
 GREY, PALE = "#a0aec0", "#bee3f8"
@@ -33,13 +33,13 @@ STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:780px;margin:2em auto;padding:0 1em;color:#1a202c}
 h2{font-size:1.15em;margin:1.6em 0 .3em}svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif}
 pre{white-space:pre-wrap;font-size:12px;background:#f7fafc;padding:1em}b.big{font-size:1.6em}"""
-Part = tuple[float, str, str]  # part of a bar: its length, its colour, its tooltip
-Tallies = Mapping[str, Tally]  # tallies by the kind of operation
-Known = dict[str, typing.Any]  # what a rank tells rank 0
+Part = tuple[float, str, str]  # part of a bar: (length, colour, tooltip)
+Tallies = Mapping[str, Tally]  # {kind of operation: tally}
+Known = dict[str, typing.Any]  # the numbers that a rank sends to rank 0
 
 
 class _Kept:
-    """What is remembered of the job from the first use of Thinwire on."""
+    """The time of the first use of Thinwire, and the job's ranks and store."""
 
     def __init__(self) -> None:
         self.begin, self.world = time.monotonic(), meeting.default_world().under("thinwire/report/")
@@ -49,20 +49,21 @@ _kept: list[_Kept] = []
 
 
 def keep() -> None:
-    """Remember the job's ranks and their store, if a page is wanted."""
+    """If the program wants a page, keep the job's ranks and store for its end."""
     if os.environ.get(VARIABLE) and not _kept:
         with contextlib.suppress(Exception):  # there is no default group yet
             _kept.append(_Kept())
 
 
 def _known(tallies: Tallies) -> Known:
-    """What a rank tells rank 0."""
+    """Returns the numbers that this rank sends to rank 0."""
     kinds = {kind: [one.plain_bytes, one.sent_bytes, one.wait_sec] for kind, one in tallies.items()}
     return {"node": os.environ.get("TW_NODE_ID") or addresses.place(), "kinds": kinds}
 
 
 def _gather(tallies: Tallies) -> dict[int, Known]:
-    """{rank: what it knows} on rank 0, of those that have told it in time; none on the others."""
+    """Send numbers to rank 0. Returns, on rank 0, {rank: its numbers} for all ranks that have sent them in
+    time; on other ranks {}."""
     world = _kept[0].world
     if world.rank:
         world.store.set(str(world.rank), json.dumps(_known(tallies)))
@@ -71,7 +72,7 @@ def _gather(tallies: Tallies) -> dict[int, Known]:
     def told() -> list[int]:
         return [rank for rank in world.ranks if rank and world.store.check([str(rank)])]
 
-    # After an exception the others wait to hear of it.
+    # If an exception ends this program, do not wait: the other ranks wait for this one to end.
     patience = PATIENCE_SEC if getattr(sys, "last_value", None) is None else 0.0
     meeting.poll(lambda: len(told()) == len(world.ranks) - 1, patience)
     return {0: _known(tallies)} | {rank: json.loads(world.store.get(str(rank))) for rank in told()}
@@ -92,7 +93,7 @@ def _svg(height: float, inside_of_it: Iterable[str]) -> str:
 
 
 def _bars(rows: list[tuple[str, list[Part], str]]) -> str:
-    """A picture of bars: (what, its parts, its number in words)."""
+    """Returns a picture of bars. rows: (label, parts of the bar, text after the bar)."""
     longest = max((sum(length for length, _, _ in parts) for _, parts, _ in rows), default=0.0) or 1.0
     scale, drawn = (WIDTH - LEFT - RIGHT) / longest, []
     for number, (what, parts, words) in enumerate(rows):
@@ -148,7 +149,7 @@ def _loss_picture(tallies: Tallies) -> str:
 
 
 def _strip(kept: list[spans.Span]) -> str:
-    """The end of the run: operations in lanes, and below them what the job waited for."""
+    """Returns a picture of the end of the run: operations in lanes, and the job's waits below them."""
     end = max((one.end for one in kept), default=0.0)
     shown = [one for one in kept if one.end > end - STRIP_SEC]
     lanes = spans.lanes([one for one in shown if one.thread is None])
@@ -185,8 +186,8 @@ def _page(tallies: Tallies, parts: dict[int, Known], words: str) -> str:
 
 
 def write(tallies: Tallies, words: str) -> None:
-    """Write the page at the program's end: every rank tells rank 0, which writes. words: the rank's report.
-    Errors are logged."""
+    """At the program's end, on all ranks: collect the numbers on rank 0, which writes the page. words: the
+    text of this rank's report. Errors are only logged."""
     path = os.environ.get(VARIABLE, "")
     keep()
     if not path or not _kept:

@@ -1,4 +1,5 @@
-"""The report: what went over Thinwire, how long it was waited for, and what went another way, and why."""
+"""The report: the operations that went over Thinwire, with bytes and times, and those that did not, and
+why."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from . import page, unused
 
 
 class Report(dict[str, Tally]):
-    """{kind of operation: Tally}. elsewhere: {(kind, why it went another way): Elsewhere}. str() is the
-    text."""
+    """{kind of operation: Tally}; str() returns the text. elsewhere: {(kind, why it did not go over
+    Thinwire): Elsewhere}. counted_bytes: bytes that transports have sent to other nodes."""
 
     def __init__(self, tallies: dict[str, Tally], elsewhere: dict[tuple[str, str], Elsewhere],
                  counted_bytes: int, nonfinite_blocks: int):
@@ -24,7 +25,7 @@ class Report(dict[str, Tally]):
         self.elsewhere, self.counted_bytes, self.nonfinite_blocks = elsewhere, counted_bytes, nonfinite_blocks
 
     def _nothing(self) -> str:
-        """Why nothing went to other nodes."""
+        """Returns a text on why nothing went over Thinwire to other nodes."""
         kinds = collections.defaultdict(list)
         for kind, reason in sorted(self.elsewhere):
             kinds[reason].append(kind)
@@ -41,7 +42,7 @@ class Report(dict[str, Tally]):
         saved = sum(one.plain_bytes - one.sent_bytes for one in self.values())
         reasons = collections.Counter(kind for kind, _ in self.elsewhere)
         for (kind, reason), one in sorted(self.elsewhere.items()):
-            is_said = not sent and reasons[kind] == 1  # _nothing() says it
+            is_said = not sent and reasons[kind] == 1  # the first line, from _nothing(), says it
             if one.calls or one.sent_bytes or not is_said:
                 lines.append("  not over thinwire: " + one.line(kind, "" if is_said else reason))
         nonfinite = ", %d blocks with NaN or Inf" % self.nonfinite_blocks if self.nonfinite_blocks else ""
@@ -52,7 +53,8 @@ class Report(dict[str, Tally]):
 
 
 def _spare(tallies: dict[str, Tally], spared: int) -> None:
-    """Subtract the bytes that lossless messages of all kinds saved together, from each kind its share."""
+    """Correct sent_bytes, which has upper bounds for messages of varying length. spared: the bytes by which
+    all of them were shorter. Each kind of operation gets its share, in proportion to bound_bytes."""
     bound = sum(one.bound_bytes for one in tallies.values())
     for one in (one for one in tallies.values() if one.bound_bytes):
         share = spared * one.bound_bytes // bound
@@ -61,8 +63,8 @@ def _spare(tallies: dict[str, Tally], spared: int) -> None:
 
 
 def report() -> Report:
-    """What this rank has sent so far, how long it was waited for, and what was not quantized: a copy of the
-    counts, whose str() is the text."""
+    """Returns this rank's counts so far, as a copy: bytes sent, times waited, and what was not quantized.
+    str() of it is the report's text."""
     with book.lock:
         tallies = copy.deepcopy(book.tallies)
         elsewhere = copy.deepcopy(book.others)
@@ -73,7 +75,7 @@ def report() -> Report:
 
 
 def _log() -> None:
-    """Log rank 0's report, if the program has asked for Thinwire or something has gone over it."""
+    """Log rank 0's report, and write the page, if the program has asked for Thinwire or used it."""
     with contextlib.suppress(Exception):
         if book.asked or book.tallies:
             found = report()
@@ -84,14 +86,14 @@ def _log() -> None:
 
 @functools.cache
 def log_at_exit() -> None:
-    """Log the report when the program ends, while the ranks are still connected: communicators.py has
-    registered their end before. Runs once in a process."""
+    """Log the report when the program ends. communicators.py has registered its own function before, so it
+    runs later, and ranks are still connected. Only the first call has an effect."""
     page.keep()
     atexit.register(_log)
 
 
 def asked() -> None:
-    """Note that the program or its environment has asked for Thinwire: the report says so even if nothing
+    """Note that the program or its environment has asked for Thinwire. There is then a report even if nothing
     was sent."""
     book.asked = True
     log_at_exit()

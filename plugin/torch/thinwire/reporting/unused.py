@@ -1,5 +1,5 @@
-"""Models of the job that do not go over Thinwire by themselves: DDP without the hook or with another one,
-FSDP1, those of libraries that call their own collectives, in compiled graphs, too. For the report."""
+"""Finds models that do not use Thinwire, for the report: DDP models with no hook or another one, FSDP1
+models, and models of libraries that call collectives themselves, also in compiled graphs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _DDP, _FSDP1 = "DistributedDataParallel", "FullyShardedDataParallel, FSDP1"
 
 @dataclasses.dataclass
 class _Model:
-    """What is known of a DDP model."""
+    """What the report needs to know of a DDP model."""
 
-    step_bytes: int  # about how many bytes a rank sends for a step's gradients
-    steps: int = 0
-    hooked: bool = False
-    ours: typing.Any = None  # TW_DDP's hook, until the program registers its own
-    why: str = ""  # why it is left alone
+    step_bytes: int  # roughly the bytes that a rank sends for the gradients of a step
+    steps: int = 0  # number of steps that have reduced gradients
+    hooked: bool = False  # the model has Thinwire's hook
+    ours: typing.Any = None  # TW_DDP's hook; None if there is none, or after the program has registered its own
+    why: str = ""  # why the model does not get Thinwire's hook
 
 
 MISSING = "TW_DDP=1 or register_comm_hook(None, thinwire.ddp_hook()) is missing"
@@ -40,9 +40,9 @@ FSDP1_WHY = "fully_shard is what goes over thinwire"
 
 
 _models: list[_Model] = []
-# The models themselves do not hold it, as programs pickle them.
+# Not an attribute of the models, because programs pickle models.
 _seen: weakref.WeakKeyDictionary[DistributedDataParallel, _Model] = weakref.WeakKeyDictionary()
-_fsdp1: list[Elsewhere] = []  # one for all FSDP1 models together, once there is one
+_fsdp1: list[Elsewhere] = []  # [the counts of all FSDP1 models together], or [] if there is no such model
 
 
 def _sent_by_step(model: DistributedDataParallel) -> int:
@@ -51,7 +51,7 @@ def _sent_by_step(model: DistributedDataParallel) -> int:
 
 
 def _count(model: DistributedDataParallel, seen: _Model) -> None:
-    """Count the model's steps whose gradients are reduced, by the first parameter that has one."""
+    """Count the model's steps that reduce gradients, by a hook on its first trainable parameter."""
     alive = weakref.ref(model)
 
     def count(_param: torch.Tensor) -> None:
@@ -64,8 +64,8 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
         first.register_post_accumulate_grad_hook(count)
 
 
-# FSDP1's collectives, under all names that versions of torch have for them: {name: how often a rank sends its
-# share of the whole}.
+# FSDP1's collectives, under the names of all versions of torch. {name: factor}: a rank sends factor * (W - 1)
+# / W of the whole.
 _FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1,
                 "reduce_scatter_single": 1, "reduce_scatter_tensor": 1, "all_reduce": 2}
 
@@ -77,7 +77,7 @@ def _n_bytes(argument: object) -> int:
 
 
 def _count_fsdp1(times: int, arguments: tuple[object, ...]) -> None:
-    """Count a collective of FSDP1's. The largest argument is the whole."""
+    """Count a collective of FSDP1. Its largest argument is the whole. times: the factor of _FSDP1_CALLS."""
     group = next((one for one in arguments if isinstance(one, dist.ProcessGroup)), dist.group.WORLD)
     if _fsdp1 and group is not None and group.size() > 1:
         sent = times * max(map(_n_bytes, arguments)) * (group.size() - 1) // group.size()
@@ -87,7 +87,7 @@ def _count_fsdp1(times: int, arguments: tuple[object, ...]) -> None:
 
 
 class _Distributed(types.ModuleType):
-    """torch.distributed as FSDP1 sees it, with collectives that are counted."""
+    """Stands for torch.distributed in FSDP1's code, and counts collectives."""
 
     def __getattr__(self, name: str) -> object:
         found = getattr(dist, name)
@@ -95,7 +95,7 @@ class _Distributed(types.ModuleType):
             return found
 
         def counted(*args, **kwargs):
-            with contextlib.suppress(Exception):  # other versions may fail here
+            with contextlib.suppress(Exception):  # other versions of torch may pass other arguments
                 _count_fsdp1(_FSDP1_CALLS[name], (*args, *kwargs.values()))
             return found(*args, **kwargs)
 
@@ -103,7 +103,7 @@ class _Distributed(types.ModuleType):
 
 
 def is_left_alone(model: DistributedDataParallel) -> bool:
-    """Whether a DDP model has a hook, or cannot have one."""
+    """Returns whether Thinwire must not set its hook, because a DDP model has one or cannot have one."""
     if inside.reduces_in_python(model):
         leave_alone(model, "compiled autograd reduces its gradients")
     if inside.has_mixed_precision(model):
@@ -113,21 +113,21 @@ def is_left_alone(model: DistributedDataParallel) -> bool:
 
 
 def leave_alone(model: DistributedDataParallel, why: str) -> None:
-    """Remember for the report why a model does not have Thinwire's hook."""
+    """Note, for the report, why a model does not have Thinwire's hook."""
     if model in _seen:
         _seen[model].why = why
 
 
 def may_give_way(model: DistributedDataParallel, ours: object) -> None:
-    """Note that Thinwire's hook, `ours`, may later call the program's own (ours.theirs): torch takes one
-    hook for each model, and the program does not know of ours."""
+    """Note that `model` has TW_DDP's hook `ours`. If the program later registers a hook of its own, which
+    torch would refuse as a second one, ours calls that hook instead (ours.theirs)."""
     if model in _seen:
         _seen[model].ours = ours
 
 
 def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) -> bool:
-    """Let Thinwire's hook call this one from now on. Returns False if the model has no Thinwire hook: torch
-    then takes or refuses the new one."""
+    """Let TW_DDP's hook call the program's new hook from now on. Returns False if the model has no hook of
+    TW_DDP; torch then has to register the new hook."""
     seen = _seen.get(model)
     if seen is None or seen.ours is None:
         return False
@@ -138,7 +138,7 @@ def _gives_way(model: DistributedDataParallel, state: object, hook: Callable) ->
 
 
 def _built_in(kind: dist.BuiltinCommHookType) -> Callable:
-    """The Python function that does the same as one of torch's C++ hooks."""
+    """Returns torch's Python hook that does the same as one of its C++ hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     is_fp16 = kind == dist.BuiltinCommHookType.FP16_COMPRESS
@@ -146,7 +146,7 @@ def _built_in(kind: dist.BuiltinCommHookType) -> Callable:
 
 
 def watch() -> None:
-    """Watch models that are made from now on."""
+    """Watch DDP and FSDP1 models that are made from now on, and functional collectives."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     if hasattr(DistributedDataParallel.__init__, "_thinwire"):
@@ -198,7 +198,7 @@ def watch() -> None:
     inside.replace_fsdp1_distributed(_Distributed)
 
 
-# (what, module that is loaded with it, whether it is used)
+# (library, a module that is loaded if the program imports the library, a function that tells if it is in use)
 _OTHERS: list[tuple[str, str, Callable[[typing.Any], bool]]] = [
     ("DeepSpeed", "deepspeed.comm.comm", lambda module: getattr(module, "cdb", None) is not None),
     ("Megatron", "megatron.core.parallel_state", lambda module: module.model_parallel_is_initialized()),
@@ -208,14 +208,14 @@ _OTHERS: list[tuple[str, str, Callable[[typing.Any], bool]]] = [
 
 
 def _is_interposed() -> bool:
-    """Whether the interposer takes NCCL's calls, whoever makes them."""
+    """Returns whether the interposer is loaded. It then takes all calls of NCCL."""
     return "libthinwire-nccl" in os.environ.get("LD_PRELOAD", "")
 
 
 def _others() -> Iterator[str]:
     for what, name, is_used in _OTHERS:
         module = sys.modules.get(name)
-        with contextlib.suppress(Exception):  # other versions may fail here
+        with contextlib.suppress(Exception):  # other versions of the library may fail here
             if module is not None and is_used(module):
                 yield what
 

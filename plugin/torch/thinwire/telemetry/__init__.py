@@ -1,1 +1,1 @@
-"""What is counted and timed in this process: the report and the timeline are made of it."""
+"""Counts and times of this process, from which the report and the timeline are made."""

@@ -1,5 +1,5 @@
-"""When operations ran, and when the job waited for them: ranges in torch's profiler, while it runs, and a
-trace of our own, which is always there, of the last so many of them."""
+"""Records when operations ran, and when the job waited for them. Shows them as ranges in torch's profiler if
+that runs. Always keeps the last LIMIT of them, which write() writes as a trace."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import time
 
 from .. import inside
 
-LIMIT = 16384  # spans that are kept, of about 200 bytes each
-_OPERATIONS = 1 << 23  # the trace's thread ids for operations begin here, above Linux's
-# Microseconds since 1970 at perf_counter() 0, so that traces of several ranks fit together.
+LIMIT = 16384  # most spans that are kept, of about 200 bytes each
+_OPERATIONS = 1 << 23  # first thread id for lanes of operations in a trace, larger than any thread id of Linux
+# Microseconds since 1970 when perf_counter() was 0. With these, times of several ranks' traces fit together.
 _ORIGIN_US = time.time() * 1e6 - time.perf_counter() * 1e6
 
 
@@ -27,7 +27,7 @@ class Span:
 
     name: str
     begin: float
-    end: float = 0.0  # 0: not known
+    end: float = 0.0  # 0: not yet known
     thread: tuple[int, str] | None = None  # the thread that waited; None for an operation
     of: Span | None = None  # the operation that was waited for
 
@@ -36,25 +36,26 @@ kept: collections.deque[Span] = collections.deque(maxlen=LIMIT)
 
 
 def name_of(kind: str, of: str) -> str:
-    """Name an operation: "all-gather of layers.0"."""
+    """Returns the name of an operation, such as "all-gather of layers.0"."""
     name = of if of.startswith(kind) else kind + (" of " + of if of else "")
     return name + ("the root" if name.endswith(" of ") else "")
 
 
 def shown(name: str) -> contextlib.AbstractContextManager[object]:
-    """Open a range in torch's profiler, if it runs."""
+    """Returns a context that is a range in torch's profiler, if the profiler runs."""
     if not inside.profiler_runs():
         return contextlib.nullcontext()
     return inside.profiler_range("thinwire: " + name)
 
 
 def begun(name: str) -> Span:
-    """Note that an operation is posted."""
+    """Returns the span of an operation that is posted now."""
     return Span(name, time.perf_counter())
 
 
 def ended(span: Span, elapsed_sec: float) -> None:
-    """Note that an operation has ended elapsed_sec after its post; 0: this was noted before."""
+    """Note that an operation ended elapsed_sec after its post. Does nothing for 0: the end is already
+    noted."""
     if elapsed_sec:
         span.end = span.begin + elapsed_sec
         kept.append(span)
@@ -67,7 +68,7 @@ def waited(span: Span, begin: float) -> None:
 
 
 def lanes(operations: list[Span]) -> dict[int, int]:
-    """Returns {id of a span: lane}; no two spans of a lane overlap."""
+    """Assigns spans to lanes so that no two spans of a lane overlap. Returns {id() of a span: lane}."""
     found: dict[int, int] = {}
     free: list[int] = []
     busy: list[tuple[float, int]] = []  # (end, lane)
@@ -81,8 +82,8 @@ def lanes(operations: list[Span]) -> dict[int, int]:
 
 
 def _us(seconds: float) -> float:
-    """Microseconds since 1970. Readers hold them in doubles, which are a quarter of a microsecond apart
-    there."""
+    """Returns a time of perf_counter() in microseconds since 1970. Viewers store it as a double, so its
+    resolution is a quarter of a microsecond."""
     return _ORIGIN_US + seconds * 1e6
 
 
@@ -91,8 +92,8 @@ def _meta(pid: int, kind: str, name: str, tid: int = 0) -> dict[str, object]:
 
 
 def events(rank: int) -> list[dict[str, object]]:
-    """Events of a Chrome trace. The rank is a process; its threads are those that have waited and as many
-    lanes as overlapping operations need; an arrow leads from each operation to the wait that it ended."""
+    """Returns the events of a Chrome trace. The rank is shown as a process. Its threads are the threads that
+    have waited, and lanes of operations. An arrow leads from each operation to the wait for it."""
     made_of = list(kept)
     lane_of = lanes([one for one in made_of if one.thread is None])
     made = [_meta(rank, "process_name", "rank %d" % rank)]
@@ -109,15 +110,14 @@ def events(rank: int) -> list[dict[str, object]]:
             arrow = {"cat": "waited for", "name": "waited for", "id": number, "pid": rank}
             lane = _OPERATIONS + lane_of[id(one.of)]
             made.append(arrow | {"ph": "s", "tid": lane, "ts": _us(one.of.begin)})
-            # Readers bind the arrow's end to the slice that is open at its time: it must lie within the wait.
+            # Viewers attach the arrow's end to the slice at its time, so that time must be within the wait.
             made.append(arrow | {"ph": "f", "bp": "e", "tid": tid, "ts": max(begin, end - 1)})
     return made
 
 
 def write(path: str | os.PathLike[str]) -> None:
-    """Write, as a Chrome trace for Perfetto, when this rank's operations ran, and when it waited for which,
-    of the last 16384 of both. The trace lacks operations on GPU memory, which run in a stream's order:
-    torch.profiler shows them."""
+    """Write this rank's last 16384 operations and waits as a Chrome trace, for Perfetto. Operations on GPU
+    memory are not in it, because a CUDA stream runs them: torch.profiler shows them."""
     rank = inside.rank()
     pathlib.Path(path).write_text(
         json.dumps({"traceEvents": events(rank), "displayTimeUnit": "ms"}), encoding="utf-8")

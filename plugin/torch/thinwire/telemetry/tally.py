@@ -1,4 +1,4 @@
-"""What Thinwire did in this process: calls, bytes, time, and what was not quantized and why."""
+"""Counts of what Thinwire did in this process: calls, bytes, times, and why tensors were not quantized."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from ..switches import log, set_up_logging
 
 @dataclasses.dataclass
 class Loss:
-    """Samples of what was sent with loss, taken before sums are made."""
+    """The loss of quantization, measured on samples of a rank's own values, before they are summed over
+    ranks."""
 
-    looks: int = 0
+    looks: int = 0  # number of measurements
     squares: float = 0.0  # sum of the values' squares
     errors: float = 0.0  # sum of the squares of their errors
     n_values: int = 0  # values that were not 0
-    n_zeros: int = 0  # those of them that became 0
+    n_zeros: int = 0  # values that were not 0 and became 0
 
     @property
     def error(self) -> float:
-        """The relative error of the 2-norms."""
+        """The relative error: the 2-norm of the errors over the 2-norm of the values."""
         return (self.errors / self.squares) ** 0.5 if self.squares else 0.0
 
     @property
@@ -48,30 +49,30 @@ class Loss:
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of one kind of operation. Bytes are those that this rank sends to other nodes, with scales and
-    headers."""
+    """Counts of one kind of operation. plain_bytes and sent_bytes are what this rank sends to other nodes,
+    with scales and headers."""
 
     calls: int = 0
-    plain_bytes: int = 0  # bytes that it would have sent unquantized
+    plain_bytes: int = 0  # bytes without codecs
     sent_bytes: int = 0
-    bound_bytes: int = 0  # part of sent_bytes: bounds of lossless messages, which may be shorter
+    bound_bytes: int = 0  # the part of sent_bytes that is upper bounds of messages of varying length
     took_sec: float = 0.0  # sum of the times from post to end
-    wait_sec: float = 0.0  # part of took_sec in which the job waited; waits for futures are not seen
-    # {reason: tensors}
+    wait_sec: float = 0.0  # the part of took_sec in which the job waited, except for futures
+    # {reason: number of tensors that were not quantized for it}
     unquantized: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    # {reason: gathers without replicas}
+    # {reason: number of gathers that had no replica for it}
     unkept: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    # {codec: gathers with loss of changes}
+    # {codec: number of gathers in which it rounded changes}
     rounded: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     # {(group of parameters, parameter): loss}
     losses: dict[tuple[str, str], Loss] = dataclasses.field(default_factory=dict)
-    samples: int = 0  # how often lossless messages were tried for the estimate
-    sampled_bytes: int = 0  # bytes of these samples, plain and lossless
+    samples: int = 0  # number of samples that were encoded without loss, for the estimate
+    sampled_bytes: int = 0  # bytes of these samples: plain, and (next line) encoded
     sampled_lossless_bytes: int = 0
 
     @property
     def exact(self) -> collections.Counter[str]:
-        """The name of `unquantized` until 0.2."""
+        """The name of `unquantized` until version 0.2."""
         return self.unquantized
 
     def loss_by_group(self) -> dict[str, Loss]:
@@ -81,7 +82,8 @@ class Tally:
         return found
 
     def _lost(self) -> str:
-        """Text: the loss over all groups, and in the one that loses the most."""
+        """Returns a text: the loss over all groups of parameters, and that of the group that loses the
+        most."""
         groups = self.loss_by_group()
         whole = Loss()
         for one in groups.values():
@@ -91,7 +93,7 @@ class Tally:
         return "lost, by samples (%d): %s%s" % (whole.looks, whole, of)
 
     def lossless_bytes(self) -> int:
-        """Bytes that lossless messages would have taken, estimated from samples of what was sent with loss; 0
+        """Returns an estimate, from samples, of the bytes that lossless messages would have taken instead; 0
         without samples."""
         if not self.sampled_bytes:
             return 0
@@ -119,8 +121,8 @@ class Tally:
 
 @dataclasses.dataclass
 class Elsewhere:
-    """Operations that went another way, and about how many bytes this rank sent for them, to its own node,
-    too; 0 if that is not known."""
+    """Operations that did not go over Thinwire. sent_bytes: roughly what this rank sent for them, to its own
+    node as well; 0 if that is not known."""
 
     calls: int = 0
     sent_bytes: int = 0
@@ -131,16 +133,16 @@ class Elsewhere:
         return ", ".join(["%s (%s)" % (kind, reason) if reason else kind] + calls + size)
 
 
-LINE_CHARS = 109  # ten more are left for the logger's prefix
+LINE_CHARS = 109  # longest line of a text, without the logger's prefix of ten characters
 
 
 def _short(number: float, places: int) -> str:
-    """Write a number; a large one without decimal places."""
+    """Returns a number as text, from 100 on without decimal places."""
     return "%.*f" % (places if number < 100 else 0, number)
 
 
 def wrapped(text: str) -> list[str]:
-    """Cut a text into the lines that are logged."""
+    """Returns a text as lines of at most LINE_CHARS."""
     found = []
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]
@@ -155,27 +157,27 @@ class _Book:
 
     def __init__(self) -> None:
         self.tallies: dict[str, Tally] = collections.defaultdict(Tally)
-        # {(kind, why): what went another way}
+        # {(kind of operation, why it did not go over Thinwire): counts}
         self.others: dict[tuple[str, str], Elsewhere] = collections.defaultdict(Elsewhere)
         self.lock = threading.Lock()
         self.asked = False  # the program or its environment has asked for Thinwire
-        self.said: set[str] = set()
-        # (process, whether it is the job's rank 0), when that is known
+        self.said: set[str] = set()  # texts that have been logged
+        # (this process's id, whether it is the job's rank 0); None until that is known
         self._first: tuple[int, bool] | None = None
 
     def has_rank(self, rank: int) -> None:
-        """Note the job's rank, where there may be no default group."""
+        """Set this process's rank in the job, for torchcomms: there may be no default group to tell it."""
         self._first = self._first or (os.getpid(), rank == 0)
 
     def is_first(self) -> bool:
-        """Whether this process is rank 0 of the job: known once there has been a default group, or
-        has_rank()."""
+        """Returns whether this process is rank 0 of the job. False before that is known, from a default group
+        or from has_rank()."""
         if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
-        return self._first == (os.getpid(), True)  # a forked child is not
+        return self._first == (os.getpid(), True)  # False in a forked child
 
     def elsewhere(self, kind: str, reason: str, sent: int) -> None:
-        """Count an operation that went another way."""
+        """Count an operation that does not go over Thinwire. sent: roughly the bytes that this rank sends."""
         self.is_first()
         with self.lock:
             found = self.others[kind, reason]
@@ -183,7 +185,7 @@ class _Book:
             found.sent_bytes += sent
 
     def add(self, kind: str, **counts: typing.Any) -> None:
-        """Add to fields of a kind's tally: to numbers, or to Counters of reasons."""
+        """Add to the fields of a kind's tally. counts: {field: number, or Counter of reasons}."""
         self.is_first()
         with self.lock:
             tally = self.tallies[kind]
@@ -192,7 +194,8 @@ class _Book:
                     setattr(tally, name, getattr(tally, name) + more)
 
     def lost(self, kind: str, group: str, name: str, sums: tuple[float, float, int, int]) -> Loss:
-        """Add the sums of one measurement, in the order of Loss. Returns a copy of the total."""
+        """Add a measurement of the loss of parameter `name`. sums: squares, errors, n_values, n_zeros of
+        Loss. Returns a copy of the parameter's total."""
         with self.lock:
             found = self.tallies[kind].losses.setdefault((group, name), Loss())
             found.add(*sums)
@@ -210,7 +213,7 @@ def say(text: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Log a text on rank 0, the first time."""
+    """Log a text on rank 0, unless it has been logged before."""
     if text not in book.said:
         book.said.add(text)
         if book.is_first():
@@ -218,7 +221,7 @@ def announce(text: str) -> None:
 
 
 def warn(text: str, once: str = "") -> None:
-    """Warn on rank 0, once. once: the subject, if the text differs from time to time."""
+    """Log a warning on rank 0, once for each text. once: what counts instead of the text, if that varies."""
     if (once or text) not in book.said:
         book.said.add(once or text)
         if book.is_first():
@@ -227,6 +230,6 @@ def warn(text: str, once: str = "") -> None:
 
 
 def warn_of_patterns(variable: str, unmatched: Sequence[str]) -> None:
-    """Warn of patterns that match no parameter."""
+    """Warn of a variable's patterns that match no parameter."""
     for pattern in unmatched:
         warn("the pattern %s of %s matches the name of no parameter so far" % (pattern, variable))

@@ -1,2 +1,1 @@
-"""The backend "thinwire" of torchcomms. Its entry point is entry.py: this file is loaded without torchcomms,
-too."""
+"""The backend "thinwire" of torchcomms. Its entry point is entry.py. This file must not need torchcomms."""

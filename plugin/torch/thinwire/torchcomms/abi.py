@@ -1,4 +1,4 @@
-"""What is used of torchcomms, and whether the installed version has it."""
+"""The names of torchcomms that are used, and checks that the installed version has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 
 NAME = "thinwire"
-# Versions whose interface was read. 0.0.1 on PyPI is empty.
+# Versions that this code was written for. Version 0.0.1 on PyPI is an empty package.
 READ = ("0.3",)
 NAMES = ("CommOptions", "ReduceOp", "TorchComm", "TorchCommBackend", "new_comm", "register_backend")
 # {method of TorchComm that backend.py wraps: its parameters}
@@ -45,7 +45,8 @@ def version() -> str:
 
 
 def parameters_of(function: object) -> tuple[str, ...] | None:
-    """Parameters of a C++ function, from the first line of its docstring; None if there is no such line."""
+    """Returns the parameters of a C++ function, read from the first line of its docstring; None if that line
+    has no signature."""
     line = (getattr(function, "__doc__", None) or "").split("\n")[0]
     found, depth = [""], 0
     for character in line.partition("(")[2]:
@@ -73,7 +74,7 @@ def _differences(module: types.ModuleType) -> Iterator[str]:
 
 
 def difference(module: types.ModuleType, its_version: str) -> str:
-    """Why there is no backend for this torchcomms; "" if there is one."""
+    """Returns why there is no backend for this version of torchcomms; "" if there is one."""
     if not hasattr(module, "register_backend"):
         return "it takes no backends that are written in Python"
     if ".".join(its_version.split(".")[:2]) not in READ:

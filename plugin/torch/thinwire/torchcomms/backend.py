@@ -1,4 +1,4 @@
-"""torchcomms' backend "thinwire", for the versions that abi.py lets pass."""
+"""torchcomms' backend "thinwire", for the versions of torchcomms that abi.py accepts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from . import comm
 from .abi import AT_EACH_CALL, COLLECTIVES, NAME
 
 HINTS = ("codec",)
-# Variables of rank and size of the launchers that torchcomms knows, in its order.
+# Launchers' variables with rank and size, in the order in which torchcomms looks for them.
 LAUNCHERS = (("TORCHCOMM_RANK", "TORCHCOMM_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
              ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
 
 
 class _Asked(threading.local):
-    """Hints and timeout of the call under way, which torchcomms does not pass on to backends in Python; None
-    if C++ has called."""
+    """Hints and timeout of the call that runs in this thread. torchcomms does not pass them to backends in
+    Python, so wrappers put them here. None if C++ code calls, and not a wrapper."""
 
     call: comm.Call | None = None
 
 
 _asked = _Asked()
-_made: collections.Counter[str] = collections.Counter()  # {name: communicators made}
+_made: collections.Counter[str] = collections.Counter()  # {name and ranks: number of communicators made}
 
 
 def codec_of(hints: Mapping[str, str] | None) -> str | None:
-    """The hint `codec`. ValueError that names a hint that is not known."""
+    """Returns the hint `codec`, or None. ValueError for an unknown hint."""
     unknown = sorted(set(hints or ()) - set(HINTS))
     if unknown:
         raise ValueError("thinwire does not know the hint %r; it knows %s"
@@ -67,7 +67,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def _store(rank: int, size: int, timeout: datetime.timedelta) -> dist.Store:
-    """The store at MASTER_ADDR and MASTER_PORT, made as torch.distributed does: torchrun's own, if there is
+    """Returns the store at MASTER_ADDR and MASTER_PORT, as torch.distributed does: torchrun's if it has
     one."""
     if size == 1:
         return dist.HashStore()
@@ -97,7 +97,7 @@ class Backend(api.TorchCommBackend):
 
     def _begin(self, world: World, ranks: Sequence[int], device: torch.device, name: str,
                options: api.CommOptions) -> None:
-        # A name may be used again when its communicator has gone, so the key counts them.
+        # A program may use a name again after closing its communicator, so the key counts communicators.
         key = "torchcomms/%s/%s/" % (name, hashlib.sha256(str(list(ranks)).encode()).hexdigest()[:16])
         _made[key] += 1
         self._world, self._rank, self._ranks = world, list(ranks).index(world.rank), list(ranks)
@@ -148,12 +148,12 @@ class Backend(api.TorchCommBackend):
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._live.set_timeout(timeout.total_seconds())
 
-    # torchcomms cannot call these in a backend in Python: register() puts them in the place of its own.
+    # torchcomms does not call the next methods in a Python backend: register() replaces its own by them.
 
     def set_hints(self, hints: dict[str, str]) -> None:
-        """Set the communicator's hints. Call it on all ranks, between the same calls."""
+        """Set the communicator's hints. All ranks must call this between the same two operations."""
         self._live.codec = capi.parse_codec(codec_of(hints))
-        self._hints = dict(hints)  # split() takes them over
+        self._hints = dict(hints)  # split() passes them on to new communicators
 
     def abort(self) -> None:
         if self._comm is not None:
@@ -176,8 +176,8 @@ class Backend(api.TorchCommBackend):
 
     @staticmethod
     def _ends(work: comm.Work, async_op: bool) -> comm.Work | None:
-        """Returns the work if the caller wants it. C++, which calls for process groups, gets none: it may
-        drop a work without the interpreter's lock."""
+        """Returns the work if the caller wants to wait later; otherwise waits now. Waits for C++ callers
+        (process groups) in any case: they may drop a work without holding the GIL, which is not safe."""
         if async_op and _asked.call is not None:
             return work
         work.wait()
@@ -276,7 +276,7 @@ _registered = False
 
 
 def register() -> None:
-    """Register the backend, once, and wrap what torchcomms does not pass on to it."""
+    """Register the backend, once, and wrap the methods whose arguments torchcomms does not pass to it."""
     global _registered
     if _registered:
         return

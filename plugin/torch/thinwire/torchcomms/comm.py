@@ -1,9 +1,9 @@
-"""A communicator with the collectives that torchcomms asks for, on tensors of any type in any memory.
+"""A communicator with torchcomms' collectives, on tensors of any type in any memory.
 
-Thinwire moves runs of host memory. Tensors that are elsewhere, or not contiguous, are copied there and back;
-lists of tensors are laid one after another; types without sums move as bytes, and what Thinwire cannot reduce
-is moved to where it is needed and reduced there, in the order of the ranks. Each call posts one operation at
-most, so that calls under way keep their order on all ranks."""
+Thinwire works on contiguous host memory. Tensors in GPU memory, and tensors that are not contiguous, are
+copied to host memory and back. Lists of tensors are joined. Types that Thinwire cannot sum are moved as
+bytes. Values that Thinwire cannot reduce are moved to the rank that needs the result, which reduces them in
+rank order. A call posts at most one operation, so operations have the same order on all ranks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ..telemetry.tally import book
 
 KIND = "torchcomms "
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-Store = Callable[[], object]  # puts an operation's result where it belongs
+Store = Callable[[], object]  # copies an operation's result to the caller's tensors
 
-# torchcomms' reductions by their names
+# {name of a reduction of torchcomms: torch's function of two tensors}
 _BINARY = {
     "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum,
     "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor,
 }
-_SUMS = {"SUM": capi.SUM, "AVG": capi.MEAN}  # those that Thinwire has, for _FLOATS
+_SUMS = {"SUM": capi.SUM, "AVG": capi.MEAN}  # reductions that Thinwire itself has, for _FLOATS
 
 
 def check_timeout(timeout_sec: float) -> None:
-    """Raise ValueError for a timeout within which nothing could come."""
+    """Raise ValueError for a timeout of 0 or less."""
     if timeout_sec <= 0:
         raise ValueError("a timeout of %g s: it has to be above 0" % timeout_sec)
 
@@ -46,14 +46,14 @@ _check_environment = functools.cache(policy.check_environment)  # warns once
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What one call asks for beside its arguments."""
+    """Hints and timeout of one call."""
 
-    codec: str | None = None  # None: the communicator's, unless the tensor is small
-    timeout_sec: float | None = None  # None: the communicator's
+    codec: str | None = None  # None: the communicator's codec, or plain for a small tensor
+    timeout_sec: float | None = None  # None: the communicator's timeout
 
 
 def _fold(rows: torch.Tensor, op: str) -> torch.Tensor:
-    """(W, n) -> (n): reduce in the order of the ranks, in the tensor's own type."""
+    """Reduce rows (W, n) to (n), in rank order, in the tensor's own type."""
     total = functools.reduce(_BINARY[op], rows.unbind(0))
     if op != "AVG":
         return total
@@ -63,7 +63,8 @@ def _fold(rows: torch.Tensor, op: str) -> torch.Tensor:
 
 
 def _sums(tensor: torch.Tensor, op: str) -> bool:
-    """Whether Thinwire itself has that reduction for such a tensor. ValueError if nobody here has it."""
+    """Returns whether Thinwire itself has the reduction for the tensor's type. ValueError if this file does
+    not have it either."""
     if op not in _BINARY:
         raise ValueError("thinwire has no reduction %s: it has %s" % (op, ", ".join(_BINARY)))
     return op in _SUMS and tensor.dtype in _FLOATS
@@ -74,7 +75,7 @@ def _put(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 
 class Work:
-    """An operation under way, for torchcomms to wait for."""
+    """A posted operation, for torchcomms. finish: called once, after the operation."""
 
     def __init__(self, request: Waitable, kind: str, finish: Store | None):
         self._request, self._kind, self._finish = request, kind, finish
@@ -90,12 +91,13 @@ class Work:
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's elements, (n), in host memory: its own, or a copy."""
+    """Returns a tensor's elements, (n), in host memory: the tensor's own memory, or a copy."""
     return tensor.detach().cpu().contiguous().view(-1)
 
 
 def _room(tensor: torch.Tensor) -> tuple[torch.Tensor, Store | None]:
-    """Returns (room for a tensor's elements in host memory, what then puts them into the tensor)."""
+    """Returns (host memory for a tensor's elements, a function that then copies them to the tensor). The
+    memory may be the tensor's own; then there is no function."""
     tensor = tensor.detach()
     if tensor.device.type == "cpu" and tensor.is_contiguous():
         return tensor.view(-1), None
@@ -115,14 +117,13 @@ def _expect(n_elems: int, expected: int, what: str) -> None:
 
 
 def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Lay tensors one after another."""
+    """Returns the elements of all tensors, one after another, in host memory."""
     _same_type(*tensors)
     return torch.cat([_host(one) for one in tensors])
 
 
 def _spread(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Store]:
-    """Returns, as _room(), room for several tensors, whose elements follow one another, and what then fills
-    them."""
+    """As _room(), for several tensors. Their elements follow one another in the memory."""
     _same_type(*tensors)
     sizes = [one.numel() for one in tensors]
     room = torch.empty(sum(sizes), dtype=tensors[0].dtype)
@@ -135,14 +136,15 @@ def _spread(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Store]:
 
 
 def _row_elems(tensor: torch.Tensor) -> int:
-    """Row length of a matrix; 0 for other tensors."""
+    """Returns a tensor's last dimension; 0 if it is no matrix."""
     return tensor.size(-1) if tensor.dim() > 1 else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Move:
-    """One operation on host memory. source, target: (n), of one type; without a source, the data to send is
-    in the target already. counts, recv_counts: elements for each rank, and from each."""
+    """One operation on host memory. source, target: (n), of one type. Without a source, the data to send is
+    already in the target. counts, recv_counts: the elements for each rank, and from each rank; None for an
+    even split. finish: see Work."""
 
     kind: str
     op: int
@@ -157,7 +159,7 @@ class _Move:
     codec: capi.Codec | None = None
 
     def as_bytes(self) -> _Move:
-        """The same move of a type that Thinwire does not know."""
+        """Returns this operation on bytes, for a type that Thinwire does not know."""
         counts, recv_counts = (None if one is None else [n * self.target.itemsize for n in one]
                                for one in (self.counts, self.recv_counts))
         source = None if self.source is None else self.source.view(torch.uint8)
@@ -166,29 +168,29 @@ class _Move:
 
     @property
     def whole(self) -> torch.Tensor:
-        """The tensor that has all ranks' elements."""
+        """The tensor, of source and target, that has the elements of all ranks."""
         is_source = self.source is not None and self.op in (capi.REDUCE_SCATTER, capi.ALLTOALL)
         return self.source if is_source else self.target
 
     def key(self) -> tuple[object, ...]:
-        """What its table of segments depends on. The root sends more than others."""
+        """Returns all that the table of segments depends on. It has the root, as the root sends more."""
         return (self.op, self.target.dtype, self.row_elems, tuple(self.counts or ()),
                 tuple(self.recv_counts or ()), self.root)
 
 
 class Comm:
-    """A communicator of `ranks`, numbered in that order. Making and closing it are collective."""
+    """A communicator of `ranks`, given in its order. All of them must make it and close it together."""
 
     def __init__(self, world: World, ranks: Sequence[int], name: str, codec: Callable[[], str | None],
                  timeout_sec: float):
-        """codec: returns the codec's text, or raises. RuntimeError, which names the rank, if one has another
-        codec or lacks something."""
+        """codec: returns the codec's text, or raises. RuntimeError on all ranks if ranks differ in their
+        codec, or if one cannot use Thinwire; it names the rank."""
         self._name, self._timeout_sec = name, timeout_sec
         self._ranks, self.rank, self.size = list(ranks), list(ranks).index(world.rank), len(ranks)
         self.codec: capi.Codec | None = None
         self._min_bytes = policy.MIN_BYTES
         self._shapes, self._steps = shapes.Shapes(), itertools.count()
-        self._nothing = torch.empty(1)  # lends its address to empty tensors
+        self._nothing = torch.empty(1)  # its address stands for that of empty tensors, which would be 0
         book.has_rank(world.rank)
         report.log_at_exit()
         self._agree(agreement.Life(world, falls_back=False), codec)
@@ -210,18 +212,18 @@ class Comm:
                     "ranks": str(self._ranks)}
 
         state = life.speak(False, prepare)
-        # The others hear of what this rank lacks.
+        # speak() has told the other ranks what this rank lacks.
         own = "rank %d: %s" % (life.rank, state.lacks) if state and state.lacks else ""
         why = own or life.refused(tuple(sorted(self._ranks)), self._timeout_sec)
         if why:
             raise RuntimeError("thinwire: communicator %s: %s" % (self._name, why))
 
     def close(self) -> None:
-        """Leave. The first rank stays until the others have left or failed."""
+        """Leave the communicator. The first rank waits until the others have left or failed."""
         self._engine.close()
 
     def abort(self) -> None:
-        """Give the communicator up, on all ranks."""
+        """End all operations of all ranks of this communicator with an error."""
         self._engine.abort()
 
     def set_timeout(self, timeout_sec: float) -> None:
@@ -229,14 +231,15 @@ class Comm:
         self._timeout_sec = timeout_sec
 
     def _use(self, timeout_sec: float | None) -> None:
-        """Set the timeout. A call's own one also holds for what is under way, until the next call. 0 is none,
-        as in torch."""
+        """Set the timeout of this call; 0 or None for the communicator's. Until the next call it is also the
+        timeout of operations under way."""
         if timeout_sec:
             check_timeout(timeout_sec)
         self._communicator.keep_time(timeout_sec or self._timeout_sec)
 
     def _chosen(self, n_bytes: int, call: Call) -> capi.Codec | None:
-        """The codec of a call. n_bytes: over all ranks, the same on all of them."""
+        """Set the call's timeout. Returns its codec. n_bytes: size over all ranks, which must be equal on
+        all."""
         self._use(call.timeout_sec)
         if call.codec is not None:
             return capi.parse_codec(call.codec)
@@ -262,7 +265,7 @@ class Comm:
         return Work(operations.post([operation], self._communicator), kind, move.finish)
 
     def _only(self, root: int, n: int) -> list[int]:
-        """Counts with n elements for the root and none for others."""
+        """Returns counts with n elements for the root and 0 for the other ranks."""
         return [n if rank == root else 0 for rank in range(self.size)]
 
     # Gathers
@@ -275,7 +278,7 @@ class Comm:
                                 row_elems=_row_elems(tensor), codec=self._chosen(room.nbytes, call)))
 
     def all_gather(self, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, call: Call = Call()) -> Work:
-        """Gather tensors of any sizes, which all ranks know."""
+        """Gather tensors whose sizes may differ by rank. All ranks must know all sizes."""
         _expect(len(outputs), self.size, "all_gather's list")
         _same_type(outputs[0], tensor)
         _expect(outputs[self.rank].numel(), tensor.numel(), "all_gather's own output")
@@ -332,7 +335,7 @@ class Comm:
 
     def reduce_scatter(self, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: str,
                        call: Call = Call()) -> Work:
-        """Reduce tensors of any sizes, which all ranks know."""
+        """Reduce and scatter tensors whose sizes may differ by rank. All ranks must know all sizes."""
         _expect(len(inputs), self.size, "reduce_scatter's list")
         _same_type(output, inputs[0])
         _expect(output.numel(), inputs[self.rank].numel(), "reduce_scatter's output")
@@ -355,8 +358,9 @@ class Comm:
 
     def all_to_all_single(self, output: torch.Tensor, tensor: torch.Tensor, output_rows: Sequence[int] = (),
                           input_rows: Sequence[int] = (), call: Call = Call()) -> Work:
-        """Exchange rows of the first dimension; without numbers of rows, as many with each rank. The
-        communicator's codec is for any number of rows, as ranks do not know one another's."""
+        """Exchange rows of the first dimension. output_rows, input_rows: rows from and to each rank; empty
+        for equal shares. With them the communicator's codec is used even for small tensors, as a rank does
+        not know the others' sizes."""
         _same_type(output, tensor)
         counts = self._split(tensor, input_rows, "input")
         received = self._split(output, output_rows, "output")
@@ -411,7 +415,7 @@ class Comm:
         return Work(self._communicator.post(args, None, KIND + "barrier"), KIND + "barrier", None)
 
     def _plain(self, what: str, call: Call) -> None:
-        """Set the timeout of a call that takes no codec."""
+        """Set the timeout of a call that has no codec. ValueError if the call asks for one."""
         self._use(call.timeout_sec)
         if call.codec not in (None, "plain"):
             raise ValueError("thinwire: %s takes no codec" % what)

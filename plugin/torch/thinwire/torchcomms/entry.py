@@ -1,9 +1,9 @@
 """The backend "thinwire" of torchcomms (entry point group torchcomms.backends): new_comm("thinwire", device,
 name, hints={"codec": "int8"}).
 
-torchcomms loads this module when the backend is asked for. Backends can be written in Python from 0.3 on, and
-its interface is not promised to stay: a version that was not read is refused with the reason, as is one whose
-calls have other parameters."""
+torchcomms loads this module when a program asks for the backend. Since 0.3 backends can be written in Python,
+but the interface may still change. So a version that abi.py does not list, or whose calls have other
+parameters, is refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTEAD = "Under torch.distributed FSDP2 goes over thinwire with TW_FSDP=1, DDP 
 
 
 def load() -> None:
-    """Register the backend. ImportError for a torchcomms that is not known here."""
+    """Register the backend. ImportError, with the reason, if the installed torchcomms is not supported."""
     try:
         why = abi.difference(importlib.import_module("torchcomms"), abi.version())
     except ImportError as error:
