@@ -29,8 +29,7 @@ def segments(image):
 
 
 def without_paths(image):
-    """Remove DT_RPATH and DT_RUNPATH from the dynamic section, in place, and zero their text. Later entries
-    move up."""
+    """Remove DT_RPATH and DT_RUNPATH from the dynamic section, in place, and zero their text."""
     loads = [one for one in segments(image) if one[0] == PT_LOAD]
     for _, begin, _, in_file in [one for one in segments(image) if one[0] == PT_DYNAMIC]:
         entries = [ENTRY.unpack_from(image, begin + at) for at in range(0, in_file, ENTRY.size)]

@@ -174,8 +174,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command. Returns the exit status. If weights, files or the library are wrong, the status is 1 and
-    a line on stderr says why."""
+    """Run a command. Returns the exit status: 1, and a line on stderr, for wrong weights or files."""
     args = _parser().parse_args(arguments)
     try:
         return args.run(args)

@@ -33,8 +33,7 @@ DELEGATED = (
 
 
 class _Backend:
-    """The backend of one process group. _class() adds torch's own class as a second base: it has rank() and
-    size()."""
+    """The backend of one process group. _class() adds torch's own class as a base: it has rank()."""
 
     base: typing.Any
     gloo: typing.Any  # gloo's class
@@ -87,8 +86,7 @@ class _Backend:
                                          inside.backend_timeout_sec(self._gloo))
 
     def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
-        """Returns whether an operation goes over Thinwire. All ranks get the same answer. Wrong arguments go
-        to gloo, which raises an error."""
+        """Returns whether an operation goes over Thinwire: equal on all ranks. Wrong arguments go to gloo."""
         plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
                     for one in (whole, shard))
         same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
@@ -194,8 +192,7 @@ def _class() -> typing.Any:
     return type("ThinwireBackend", (_Backend, base), ours | delegates)
 
 
-# {name of a group: its backend}. torch holds only the C++ part, so this keeps the Python part alive until the
-# group is destroyed.
+# {name of a group: its backend}, until the group is destroyed: torch itself keeps only the C++ part alive.
 _backends: dict[str, typing.Any] = {}
 
 

@@ -45,8 +45,7 @@ _KINDS = {"int": C.c_int, "size_t": C.c_size_t, "double": C.c_double, "float": C
 
 
 def _fields(text: str, *pointed: type[C.Structure]) -> list[tuple[str, typing.Any]]:
-    """Parse the fields of a structure, such as "int rank, world; Job* job". pointed: structures that fields
-    point to."""
+    """Parse fields of a structure, such as "int rank, world; Job* job". pointed: what fields point to."""
     kinds = _KINDS | {one.__name__ + "*": C.POINTER(one) for one in pointed}
     return [(name, kinds[kind]) for kind, *names in (one.replace(",", "").split() for one in text.split(";"))
             for name in names]
@@ -323,8 +322,7 @@ def path() -> str:
 
 @contextlib.contextmanager
 def _no_signal_handlers() -> Iterator[None]:
-    """Keep UCX from installing signal handlers when it is loaded: the job may have its own. The user's values
-    of these UCX variables win."""
+    """Keep UCX from installing signal handlers: the job may have its own. The user's UCX variables win."""
     quiet = {"UCX_HANDLE_ERRORS": "none", "UCX_DEBUG_SIGNO": "0"}
     ours = [name for name in quiet if name not in os.environ]
     os.environ.update((name, quiet[name]) for name in ours)
@@ -339,8 +337,7 @@ UCX_MISSING = "UCX is missing, which ranks of one node need: install Debian's li
 
 
 def _ucx_of_pypi() -> bool:
-    """Load UCX from PyPI's package libucx: the loader does not search there. Returns False if that package is
-    not installed."""
+    """Load UCX from PyPI's libucx, where the loader does not search. Returns False if that is missing."""
     try:
         importlib.import_module("libucx").load_library()
     except (ImportError, OSError, AttributeError) as error:
@@ -365,8 +362,7 @@ def find_ucx() -> bool:
 
 
 def check_ucx() -> None:
-    """Raise ImportError if this job needs UCX and UCX is not installed. Without this check the job would fail
-    later, when ranks connect."""
+    """Raise ImportError now if this job needs UCX and it is missing, and not only when ranks connect."""
     if not find_ucx() and lib().tw_transport_needs_ucx(None):
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
         raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))

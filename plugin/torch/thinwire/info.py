@@ -1,5 +1,4 @@
-"""The output of `thinwire info`: versions, the library, UCX, devices, and what can be used with torch, or why
-not."""
+"""The output of `thinwire info`: versions, the library, UCX, devices, what is used with torch, or why not."""
 
 from __future__ import annotations
 

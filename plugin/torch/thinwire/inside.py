@@ -63,8 +63,7 @@ ALLOCATION = ("_fsdp_param_group", "FSDPParamGroup.set_allocate_memory_from_proc
 STATE_INIT = ("_fsdp_state", "FSDPState.init")  # state, ...
 # state, output: FSDP2's last call for a module's output; the root module's comes at the end of forward
 END_OF_FORWARD = ("_fsdp_state", "FSDPState._register_pre_backward_hook")
-# {(module, function): its first parameters}. torch looks these functions up in the module, so they can be
-# wrapped.
+# {(module, function): its first parameters}. torch looks these functions up by name, so they can be wrapped.
 _FUNCTIONS = {
     GATHERS: ("fsdp_params", "group"),
     REDUCTIONS: ("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
@@ -262,8 +261,7 @@ def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> 
 
 
 def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
-    """Wrap the constructor of FSDP2's groups of parameters. Every call wraps it once more, because every call
-    of patch() has its own policy."""
+    """Wrap the constructor of FSDP2's groups of parameters, at each call: each patch() has its policy."""
     owner = module("_fsdp_param_group").FSDPParamGroup
     owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
 
@@ -287,8 +285,7 @@ _FSDP1_CALLERS = ("torch.distributed.fsdp._flat_param", "torch.distributed.fsdp.
 
 
 def replace_fsdp1_distributed(kind: type) -> None:
-    """Replace torch.distributed by an object of this module class in the modules that call FSDP1's
-    collectives."""
+    """Replace torch.distributed by an object of this class in the modules that call FSDP1's collectives."""
     for name in _FSDP1_CALLERS:
         with contextlib.suppress(ImportError):
             caller: Any = importlib.import_module(name)
@@ -368,8 +365,7 @@ def gather(group: Any) -> None:
 
 
 def drop_gather(group: Any) -> Any:
-    """Make FSDP2 forget a gather that has begun. Returns its work, for which the caller has to wait, or
-    None."""
+    """Make FSDP2 forget a posted gather. Returns its work, which the caller waits for, or None."""
     result, group._all_gather_result = group._all_gather_result, None
     return result.all_gather_work if result is not None else None
 
@@ -414,8 +410,7 @@ def gathers_own(param: Any) -> bool:
 
 
 def own_elems(param: Any) -> int:
-    """Returns the elements that a tensor's own class has given to the present gather; 0 if that is
-    unknown."""
+    """Returns the elements that a tensor's own class now gathers; 0 if that is unknown."""
     data = getattr(param, "_extensions_data", None)
     return sum(one.numel() for one in getattr(data, "all_gather_input_sizes", ()))
 
@@ -426,8 +421,7 @@ def class_name(param: Any) -> str:
 
 
 def is_watched(param: Any) -> bool:
-    """Returns whether the gradient is needed during backward: for an optimizer step there, or for
-    offloading."""
+    """Returns whether backward needs the gradient: an optimizer steps in it, or it is offloaded."""
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
@@ -519,8 +513,7 @@ def is_dispatched_twice() -> bool:
 
 
 def functional_operators(names: str) -> Iterator[object]:
-    """Returns the functional collective operators of this name: the one that Python code calls, and the one
-    that compiled graphs call."""
+    """Returns the functional collectives of this name: the one for Python and the one for graphs."""
     packet = getattr(torch.ops._c10d_functional, names, None)
     return (one for one in (packet, getattr(packet, "default", None)) if one is not None)
 
@@ -547,8 +540,7 @@ def has_mixed_precision(model: Any) -> bool:
 
 
 def joins_unevenly(model: Any) -> bool:
-    """Returns whether a DDP model is in a join() that divides by the number of ranks that still have
-    batches."""
+    """Returns whether a DDP model is in a join() that divides by the ranks that still have batches."""
     config = getattr(model, "_join_config", None)
     counts = getattr(config, "enable", False) and getattr(config, "is_first_joinable", False)
     return counts and not getattr(model, "_divide_by_initial_world_size", True)

@@ -3,9 +3,8 @@
 Muon makes each matrix's update orthogonal, and needs the whole matrix for that. torch computes with DTensors.
 For a matrix that is sharded by rows this takes 15 all-gathers a step, or 10 all-reduces for a tall matrix
 (torch 2.15). Here each matrix has an owner rank. The ranks send the owner their rows of the update, in bf16,
-as Muon rounds the update to bf16 anyway. The owner computes, and sends each rank its rows of the result. So
-each matrix crosses the network twice, the ranks share the computing, and the result is bit for bit that of a
-single process."""
+which is what Muon computes in. The owner computes, and sends each rank its rows of the result. So each matrix
+crosses the network twice, ranks share the computing, and the result is bit for bit that of one process."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
 
 
 def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
-    """Returns each matrix's owner rank. Assigns the most expensive matrices first, each to the rank with the
-    least work so far."""
+    """Returns each matrix's owner rank: the most expensive first, to the rank with the least work."""
     costs, found = [0] * world, [0] * len(matrices)
     cost = [one.numel() * min(one.shape) for one in matrices]
     for i in sorted(range(len(matrices)), key=cost.__getitem__, reverse=True):
@@ -133,8 +131,7 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """From now on do torch.optim.Muon's step for sharded matrices by _step(), if the installed torch's Muon
-    is supported."""
+    """From now on do torch.optim.Muon's step by _step(), for sharded matrices and a supported torch."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):

@@ -22,8 +22,7 @@ def cleaned(name: str) -> str:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Returns whether a pattern matches a parameter's name or that of a module that contains it. "*.x" also
-    matches a top-level x."""
+    """Returns whether a pattern matches a parameter or a module around it. "*.x" matches "x", too."""
     modules = itertools.accumulate(name.split("."), lambda outer, inner: outer + "." + inner)
     return any(fnmatch.fnmatchcase(one, pattern) or fnmatch.fnmatchcase("." + one, pattern)
                for one in modules)
@@ -63,8 +62,7 @@ class Rules:
 
 
 def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[str, Rules]:
-    """Parse a text. Returns (the text of the usual codec, the exceptions). ValueError for a text that is not
-    valid."""
+    """Parse a text. Returns (text of the usual codec, the exceptions). ValueError if it is invalid."""
     usual, *rest = (one.strip() for one in text.split(";"))
     rules = []
     for one in filter(None, rest):

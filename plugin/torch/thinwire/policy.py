@@ -132,8 +132,7 @@ def _options() -> Iterator[Options]:
 
 
 def _exact_changes(text: str) -> capi.Codec | None:
-    """Parse the codec of an exception to delta4 or delta2, which can only be `delta`. ValueError for
-    others."""
+    """Parse the codec of an exception to delta4 or delta2: `delta`. ValueError for others."""
     if text != DELTA:
         raise ValueError("%r: an exception from delta4 or delta2 is delta, from delta there is none" % text)
     return capi.parse_codec(LOSSLESS)
@@ -180,8 +179,7 @@ def _with_grads(rules: Policy, text: str) -> Policy:
 
 
 def from_environment() -> Policy:
-    """Read TW_WEIGHTS, TW_GRADS, TW_MIN_BYTES and TW_REPLICA_MEM. ValueError or ThinwireError for an invalid
-    value."""
+    """Returns the policy of the TW_ variables. ValueError or ThinwireError for an invalid value."""
     with _options() as options:
         rules = Policy(None, None, options.TW_MIN_BYTES, replica_bytes=options.TW_REPLICA_MEM)
         for name, change in (("TW_WEIGHTS", _with_weights), ("TW_GRADS", _with_grads)):
@@ -213,8 +211,7 @@ def make(weights: ByName | None = None, grads: ByName | None = None,
 
 
 class _Unquantized:
-    """Counts the open unquantized() contexts of this process. Not per thread, as autograd uses other
-    threads."""
+    """Counts this process's open unquantized() contexts: not by thread, as autograd has its own threads."""
 
     depth = 0
 

@@ -1,5 +1,4 @@
-"""The variables that switch Thinwire on, and its logger. Any other file may import this one: it needs no
-torch."""
+"""The variables that switch Thinwire on, and its logger. Needs no torch, so any file may import this one."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ def is_on(switch: str) -> bool:
 
 
 def requiring() -> str:
-    """Returns the name of a switch that requires Thinwire; "" if none does. Any unknown value counts as
-    REQUIRE."""
+    """Returns the switch that requires Thinwire (REQUIRE, or an unknown value); "" if none does."""
     return next((one for one in SWITCHES if os.environ.get(one, "").lower() not in OFF + ON), "")
 
 

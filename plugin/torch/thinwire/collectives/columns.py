@@ -59,8 +59,7 @@ def _powers(exponents: torch.Tensor) -> torch.Tensor:
 
 
 class _Sums:
-    """Computes one vector: each column's sum of squares, for all matrices, and then each matrix's number of
-    rows that are not 0."""
+    """Computes one vector: all columns' sums of squares, then each matrix's number of rows that are not 0."""
 
     def __init__(self, found: Sequence[Matrix]):
         self.widths = [one.columns for one in found]
@@ -94,8 +93,7 @@ class _Sums:
 
 
 class Scaling:
-    """Scales of the columns of one operation's matrices. Each step's operation computes the next step's
-    scales."""
+    """Scales of the columns of an operation's matrices. Each step computes the next step's scales."""
 
     def __init__(self, found: Sequence[Matrix], copies: int):
         """copies: number of consecutive runs in the operation's source. The result is always one run."""
@@ -134,8 +132,7 @@ class Scaling:
         return self._total is not None
 
     def post(self, communicator: Communicator) -> None:
-        """Post the all-reduce of this operation's sums. All ranks call this right after they have posted the
-        operation itself."""
+        """Post the all-reduce of the sums. All ranks do this right after posting the operation itself."""
         self._table.reduce(self._new.data_ptr())
         args = self._table.args(op=capi.ALLREDUCE, type=capi.FP32)
         if communicator.cuda:

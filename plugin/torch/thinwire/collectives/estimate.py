@@ -40,8 +40,7 @@ class _Sampler:
         return chosen, total
 
     def look(self, operation: Operation, dtype: int) -> None:
-        """On rank 0, once every EVERY operations, encode a sample of the operation's tensors. The table's
-        pointers must be set."""
+        """On rank 0, encode a sample of one in EVERY operations. The table's pointers must be set."""
         with self._lock:
             number = self._seen[operation.kind]
             self._seen[operation.kind] += 1

@@ -1,6 +1,5 @@
 """Measures what quantization loses: now and then each rank encodes and decodes a sample of each quantized
-parameter and compares it with the original. The report shows the losses. Rank 0 warns of a parameter that
-loses too much."""
+parameter and compares it with the original, for the report. Rank 0 warns of parameters that lose too much."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class _Sampler:
             return
         n_tensors, segments = len(shape.names), shape.table.segments
         copies = shape.table.n_segments // n_tensors
-        # A gather's table has only this rank's part to measure. A reduction's has every rank's part: take
+        # A gather's table has only this rank's part here. A reduction's has all ranks' parts, which take
         # turns.
         first = (rank if operation.op == capi.ALLGATHER else number // EVERY) % copies * n_tensors
         with self._lock:

@@ -57,8 +57,7 @@ class Cuda:
         return _operate("cuStreamWriteValue32_v2", count, value, stream)
 
     def wait_for(self, count: torch.Tensor, value: int, stream: torch.cuda.Stream) -> bool:
-        """Let a stream wait until a count in pinned memory is at least `value`. Returns False if the driver
-        cannot do that."""
+        """Let a stream wait until a count in pinned memory is `value` or more. False if it cannot."""
         return _operate("cuStreamWaitValue32_v2", count, value, stream)
 
 
@@ -91,8 +90,7 @@ Copy = tuple[torch.Tensor, torch.Tensor]
 
 
 class Staged(Waitable):
-    """A staged operation. wait() returns when the copy of the result to the GPU is enqueued, and lets the
-    current stream wait for that copy."""
+    """A staged operation. wait() returns when the result's copy to the GPU is enqueued; the stream waits."""
 
     def __init__(self, begin: Callable[[], Waitable], give: Copy, take: Copy, lane: Lane):
         """begin: posts the operation; the lane's thread calls it. give: the copy of the input to the host.
@@ -150,8 +148,7 @@ class Staged(Waitable):
         return self._request is None or self._request.coded  # if post() failed, wait() raises the error
 
     def follow(self) -> None:
-        """Let the current stream wait for the result. Without stream memory operations the host waits as
-        well."""
+        """Let the current stream wait for the result. Without stream memory operations the host waits."""
         if self.number:
             self._lane.current().wait_event(self._in)
         else:
@@ -273,8 +270,7 @@ def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, sa
             shaped_of: Callable[[Communicator], Sequence[shapes.Shaped]]) -> tuple[Communicator | None, bool]:
     """Returns (communicator, whether to stage) for an operation on a tensor like `whole`. find: calls
     operations.carrier() with the given `staged`. says_length: whether messages of a codec vary in length.
-    shaped_of: returns the operation's parts. A shape whose first staged operation went plain is not staged
-    again."""
+    shaped_of: returns the parts. A shape that went plain when it was staged is not staged again."""
     if says_length and device.holds(whole) and not policy.is_unquantized():
         ranks = find(True)
         if ranks is None or (ranks.n_nodes > 1 and shaped_of(ranks)[0].shape.staged is not False):
@@ -285,8 +281,7 @@ def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, sa
 def operate(make: Callable[[torch.Tensor, torch.Tensor], Sequence[shapes.Operation]], source: torch.Tensor,
             result: torch.Tensor, ranks: Communicator, place: int | None = None) -> Staged:
     """Post the staged operations of one call. make: makes them, given host memory for source and result.
-    place: the offset of the source in the result, in elements; None if the source is not part of the
-    result."""
+    place: the offset of the source in the result, in elements; None if it is not part of the result."""
     with _lock:
         lane, n_bytes = _lane("operations", source), result.nbytes + (source.nbytes if place is None else 0)
     lane.make_room(n_bytes)

@@ -1,5 +1,4 @@
-"""Changes of weights as messages: from a trainer to inference servers, or a fine-tuned model as its
-difference from the base model.
+"""Changes of weights as messages: from a trainer to inference servers, or a fine-tuned model as a change.
 
     message = thinwire.delta.encode(old, new)          tensors, or state dicts: {name: tensor}
     new = thinwire.delta.decode(old, message)          in_place=True: old's own memory becomes new
@@ -17,9 +16,8 @@ one), 13 bytes for each chunk, and a list of names. docs/delta-format.md describ
 
 A DeltaError names the tensor if the message was made from other old weights, or if its bytes are damaged.
 
-Publisher and Subscriber are the two ends of a stream of messages: they number versions, and send all weights
-if a change is not enough. shards() and ShardsSubscriber are for sharded weights. unfused() is for servers
-that have q, k and v in one tensor."""
+Publisher and Subscriber are the ends of a stream of messages: they number versions, and send all weights if
+needed. shards() and ShardsSubscriber are for sharded weights, unfused() for servers with q, k and v fused."""
 
 from .files import Summary, diff, patch
 from .message import Progress, Version

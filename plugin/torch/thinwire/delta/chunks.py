@@ -27,8 +27,7 @@ _libc.memcmp.argtypes = (C.c_void_p, C.c_void_p, C.c_size_t)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """`n` consecutive elements of a tensor, from element `first`. base: the old tensor's name; None for a new
-    tensor."""
+    """`n` elements of a tensor, from element `first`. base: the old tensor's name; None for a new one."""
 
     name: str
     base: str | None
@@ -172,8 +171,7 @@ class Coder:
         return self._encode_delta([(old.data_ptr(), new.data_ptr(), old.numel())], "8")
 
     def check(self, chunk: Chunk, written: Written, old: Source) -> list[int]:
-        """Returns the addresses of the runs' old values. DeltaError if the chunk is damaged, or was made from
-        other old values."""
+        """Returns addresses of the runs' old values. DeltaError for a damaged chunk or other old values."""
         if written.check != _check(written.form, written.table, written.payload):
             raise DeltaError("%s: the message is spoilt" % chunk[0].name)
         self._old.room(sum(run.n_bytes for run in chunk))
@@ -189,8 +187,7 @@ class Coder:
     def decode(self, chunk: Chunk, written: Written, old: Source,
                new: Callable[[Run], int] | None) -> memoryview | None:
         """Write each run's new values at the address new(run), which may be that of the old values. If new is
-        None, write them one after the other into this coder's own memory, and return that. It is valid until
-        the next call."""
+        None, write them into this coder's own memory and return that. It is valid until the next call."""
         addresses, room, offset, loaded = self.check(chunk, written, old), 0, 0, []
         if new is None:
             room = self._new.room(sum(run.n_bytes for run in chunk))
@@ -302,8 +299,7 @@ def _expect(true: bool, name: str) -> None:
 
 
 def _words(address: int, n: int) -> typing.Any:
-    """Returns n fp32 values in place, as a tensor of 2 n 16-bit words: each value's lower half, then its
-    upper half."""
+    """Returns n fp32 values in place, as 2 n 16-bit words: each value's lower half, then its upper half."""
     import torch
 
     return torch.frombuffer((C.c_int16 * (2 * n)).from_address(address), dtype=torch.int16)
@@ -343,8 +339,7 @@ class Written:
 
 
 def read(chunk: Chunk, take: Callable[[int], bytes]) -> Written:
-    """Read a chunk of a message. take(n): returns the next n bytes, or raises DeltaError if fewer are
-    left."""
+    """Read a chunk of a message. take(n): returns the next n bytes; DeltaError if fewer are left."""
     form, n_bytes, check = HEAD.unpack(take(HEAD.size))
     if n_bytes > sum(run.n_bytes for run in chunk) + LENGTH.size:
         raise DeltaError("%s: the message says what no encoder writes" % chunk[0].name)

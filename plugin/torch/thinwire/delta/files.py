@@ -33,8 +33,7 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
          threads: int | None = None, progress: Progress | None = None, verify: bool = False) -> Summary:
     """Write the message that turns `old` into `new` to the file `out`. old, new: a safetensors file, the
     index of a sharded checkpoint, or a folder with one of these. Only a few chunks are in memory at a time.
-    `out` appears when it is complete; with `verify`, only after patching `old` with it gave the checksums of
-    `new`."""
+    `out` appears when it is complete; with `verify`, only if patching `old` with it makes `new`."""
     before, after = Files(old), Files(new)
     try:
         bases, removed = message.pair(before, after)
@@ -53,8 +52,7 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
 
 
 class _complete:
-    """Context of writing a file or folder under a temporary name. At the end it gets its real name, or is
-    removed after an exception."""
+    """Writes a file or folder under a temporary name. Its real name comes at the end, unless that fails."""
 
     def __init__(self, path: pathlib.Path):
         if path.is_dir():

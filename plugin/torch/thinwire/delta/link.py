@@ -27,9 +27,8 @@ Since = Callable[[Version | None], Sequence[bytes]]  # returns the messages from
 
 
 class Link:
-    """A connection that carries messages. Methods raise OSError if the connection breaks, if nothing comes
-    for `timeout_sec`, or if something comes that the other end has not sealed; the last closes the
-    connection."""
+    """A connection that carries messages. OSError if it breaks, if nothing comes for `timeout_sec`, or if
+    something comes that the other end has not sealed, which also closes it."""
 
     def __init__(self, connection: socket.socket, timeout_sec: float):
         self._connection, self._end = connection, C.c_void_p()
@@ -136,8 +135,7 @@ def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
 
 def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0,
             sealed: bool | None = None) -> Link:
-    """Connect to a process that calls accept() with the same arguments. ConnectionError if the other end does
-    not prove the secret."""
+    """Connect to a process that calls accept(). ConnectionError if it does not prove the secret."""
     link = Link(socket.create_connection(address, timeout_sec), timeout_sec)
     link.meet(secret, True, sealed)
     return link
@@ -154,8 +152,7 @@ def serve(link: Link, since: Since) -> Sequence[bytes]:
 
 
 def fetch(link: Link, have: Version | None) -> list[bytes]:
-    """Ask the other end for the messages that lead from version `have` (None: no weights yet) to the
-    newest."""
+    """Ask for the messages that lead from version `have` (None: no weights yet) to the newest."""
     link.send(json.dumps(have).encode())
     return [link.receive() for _ in range(json.loads(link.receive(64)))]
 

@@ -1,6 +1,5 @@
 """A message of changed weights: a head, which lists the new tensors and the old tensors they come from, and
-then chunks of values. A file of a message has the same bytes. docs/delta-format.md describes all of them.
-Nothing here loads torch."""
+then chunks of values. docs/delta-format.md describes all its bytes. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ class Head:
         return all(self.bases.get(name, name) is None for name in self.specs)
 
     def check_old(self, specs: dict[str, Spec]) -> None:
-        """Raise DeltaError if the message needs an old tensor that is missing, or has another shape or
-        type."""
+        """Raise DeltaError if an old tensor that is needed is missing, or has another shape or type."""
         for name, spec in self.specs.items():
             base = self.bases.get(name, name)
             if base is not None and specs.get(base) != spec:

@@ -26,8 +26,7 @@ READ = {"verl": "0.9.1", "vllm": "0.33.0"}
 
 
 def check_read(package: str) -> None:
-    """Raise ImportError if the imported package is not of the version that this code was written for
-    (READ)."""
+    """Raise ImportError if the imported package is not of the version in READ, for which this is written."""
     found = getattr(sys.modules[package], "__version__", "of no number")
     if found.split("+")[0] != READ[package]:
         raise ImportError("thinwire.delta knows the interface of %s %s; here is %s, whose was not read" % (
@@ -35,8 +34,7 @@ def check_read(package: str) -> None:
 
 
 def register_in_vllm() -> None:
-    """Register vllm.py's engines. vLLM calls this in each of its processes, through the wheel's entry
-    point."""
+    """Register vllm.py's engines. vLLM calls this in all its processes, by the wheel's entry point."""
     try:
         from vllm.distributed import weight_transfer
         from vllm.distributed.weight_transfer import factory

@@ -32,9 +32,8 @@ _NAME = re.compile(r"(.*)\[((?:\d+:\d+(?:,\d+:\d+)*)?)\]", re.DOTALL)
 
 def shards(weights: Mapping[str, torch.Tensor], group: ProcessGroup | None = None) -> dict[str, torch.Tensor]:
     """Returns the tensors that this rank has to send: its parts of DTensors, and other tensors whole.
-    Collective over `group` (None: all ranks of the job): ranks exchange names, and of those that have the
-    same part only one sends it. TypeError for a DTensor whose local tensor is no part of the whole, such as a
-    partial sum."""
+    Collective over `group` (None: the whole job): ranks exchange names, and of those with the same part only
+    one sends it. TypeError for a DTensor whose local tensor is no part of the whole: a partial sum."""
     import torch.distributed as dist
 
     found = {}
@@ -75,9 +74,8 @@ def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
 
 def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
     """Returns [(dimension of the mesh, dimension of the tensor that it splits)], in the order of splitting.
-    Usually that is the mesh's order. But FSDP2 shards what tensor or expert parallelism has split already,
-    although its dimension comes first in the mesh; torch calls that a strided shard, and it comes last
-    here."""
+    Usually that is the mesh's order. FSDP2's dimension comes before that of tensor or expert parallelism in
+    the mesh, but it splits last; torch calls that a strided shard."""
     placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
     plain: list[tuple[int, int]] = []
     strided: list[tuple[int, int]] = []
@@ -149,9 +147,8 @@ def _within(tensor: torch.Tensor, whole: Box, box: Box) -> torch.Tensor:
 
 
 class ShardsSubscriber:
-    """Weights, {name: tensor or DTensor}, that are updated in place from the training ranks' messages. A
-    shard that is not entirely in this rank's part is kept in host memory, and the common elements are
-    copied."""
+    """Weights, {name: tensor or DTensor}, that the training ranks' messages update in place. A shard that is
+    only partly in this rank's part is kept in host memory; the common elements are copied."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self._threads = threads
@@ -166,8 +163,7 @@ class ShardsSubscriber:
 
     @property
     def versions(self) -> list[Version | None]:
-        """The version of each training rank's weights that are here, for that rank's Publisher.since(). Empty
-        before the first messages."""
+        """The version of each training rank's weights here, for its Publisher.since(); [] at first."""
         return [one.version for one in self._ranks]
 
     def apply(self, messages: Sequence[bytes]) -> None:

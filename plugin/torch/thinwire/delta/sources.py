@@ -1,5 +1,4 @@
-"""Sources of a message's weights: tensors in memory, a safetensors file, or the files of a sharded
-checkpoint.
+"""Sources of a message's weights: tensors in memory, a safetensors file, or those of a sharded checkpoint.
 
 A source's read() returns the address of consecutive elements of a tensor. Elements of a file are first read
 into memory. Nothing here loads torch."""
@@ -166,8 +165,7 @@ class Files:
         self.specs = {name: one.entries[name].spec for one in self.files for name in one.entries}
 
     def read(self, name: str, first: int, n: int, scratch: Scratch, offset: int) -> int:
-        """Read n elements of a tensor, from element `first`, into `scratch` at `offset` bytes. Returns their
-        address."""
+        """Read n elements, from element `first`, into `scratch` at `offset` bytes. Returns their address."""
         of, itemsize = self._of[name], self.specs[name].itemsize
         of.read_into(scratch.view(n * itemsize, offset), of.offset(name, first))
         return scratch.address + offset
@@ -202,8 +200,7 @@ def is_plain_name(name: object) -> bool:
 
 
 class Tensors:
-    """Tensors in this process's memory. places: {name: (spec, address)}. keep: objects that own the
-    memory."""
+    """Tensors in this process's memory: places: {name: (spec, address)}. keep: owners of the memory."""
 
     def __init__(self, places: dict[str, tuple[Spec, int]], keep: object):
         self.specs = {name: spec for name, (spec, _) in places.items()}

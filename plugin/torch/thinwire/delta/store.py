@@ -5,9 +5,8 @@
     store.follow(subscriber)                                   the inference server, now and then
 
 NUMBER.twd leads from version NUMBER - 1 to NUMBER. NUMBER.all.twd has all weights of version NUMBER. follow()
-applies the files that are there; a later call applies later files. OSError if the store cannot be reached.
-DeltaError for a file that is damaged or of another run; follow(Subscriber({})) then loads all weights. Both
-errors name the file."""
+applies the files that are there. OSError if the store cannot be reached. DeltaError for a file that is
+damaged or of another run; follow(Subscriber({})) then loads all weights. Both name the file."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Store:
         return "%s/%010d%s.twd" % (self._root, number, ".all" if is_all else "")
 
     def _there(self) -> tuple[list[int], list[int]]:
-        """Returns the version numbers of the folder's NUMBER.twd and of its NUMBER.all.twd, both
-        ascending."""
+        """Returns the version numbers of the files NUMBER.twd, and of NUMBER.all.twd, both ascending."""
         self._files.invalidate_cache()
         try:
             with _named(self._root):
@@ -54,8 +52,7 @@ class Store:
         return sorted(n for n, is_all in both if not is_all), sorted(n for n, is_all in both if is_all)
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write a file so that readers never see a part of it. A file system needs a rename for that; a
-        bucket shows only complete files."""
+        """Write a file so that readers see all or nothing: with a rename, which a bucket does not need."""
         with _named(path):
             if self._bucket:
                 self._files.pipe_file(path, data)
@@ -83,9 +80,8 @@ class Store:
                         self._files.rm_file(self._path(n, is_all))
 
     def _since(self, have: Version | None) -> Iterator[tuple[str, bytes]]:
-        """Yields (path, message) that lead from version `have` (None: no weights yet) to the newest version
-        there: changes, if there is one for every version; otherwise all weights and the changes after
-        them."""
+        """Yields (path, message) that lead from version `have` (None: no weights yet) to the newest there:
+        changes if none is missing, otherwise all weights and the changes after them."""
         changes, wholes = self._there()
         first = have.number if have and have.number <= max(changes + wholes, default=0) else None
         paths = []

@@ -7,8 +7,7 @@
 
 How messages travel is up to the caller. The publisher keeps a copy of the weights in host memory and the last
 messages. A subscriber holds its weights and one message. Both need a few chunks of 2 M elements more. A
-message is applied in place: a model that computes meanwhile sees some weights of both versions. So apply it
-between batches."""
+message is applied in place, which a model that computes meanwhile would see. So do it between batches."""
 
 from __future__ import annotations
 
@@ -36,9 +35,8 @@ def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | 
 
 
 class Publisher:
-    """The newest weights, {name: tensor}, and the last `keep` changes that led to them. Methods also take
-    weights as an iterable of (name, tensor), which may make tensors one by one: no more than a few are held
-    at a time."""
+    """The newest weights, {name: tensor}, and the last `keep` changes that led to them. Weights may also be
+    an iterable of (name, tensor), which makes tensors one by one: only a few are held at a time."""
 
     def __init__(self, weights: Weights, keep: int = 8, threads: int | None = None):
         self._weights = {name: tensors.on_host(name, one).clone() for name, one in _pairs(weights)}

@@ -43,8 +43,7 @@ def on_host(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _spec(dtype: str, shape: Sequence[int]) -> Spec:
-    """Make a Spec from torch's shape. For 4-bit numbers torch counts pairs and safetensors counts numbers, so
-    the last dimension doubles."""
+    """Make a Spec. For 4-bit numbers torch's shape counts pairs; the Spec's last dimension is doubled."""
     packed = PACKED.get(dtype, 1)
     return Spec(dtype, tuple(shape) if packed == 1 else (*shape[:-1], packed * shape[-1]))
 
@@ -128,8 +127,7 @@ class _Arriving:
             yield name, name if self._old.get(name) == spec else None, spec
 
     def of(self, chunk: chunks.Chunk) -> Source:
-        """Returns a source of the chunk's tensors. Call it once for each chunk, in order: it then lets go of
-        tensors that have no later chunk."""
+        """Returns a source of the chunk's tensors. Call it once per chunk, in order: it drops used ones."""
         found = {run.name: self._held[run.name] for run in chunk}
         for run in chunk:
             if run.first + run.n == run.spec.n_elems:
@@ -139,9 +137,8 @@ class _Arriving:
 
 def encode_each(old: Mapping[str, torch.Tensor], new: Iterable[tuple[str, torch.Tensor]], base: Version,
                 threads: int | None = None) -> tuple[Version, bytes]:
-    """Returns the version after `base`, and the message that leads to it. Holds only one of the new tensors
-    at a time, and a few chunks. A renamed tensor counts as one removed and one added: the new tensors cannot
-    be compared before they have come."""
+    """Returns the version after `base`, and the message that leads to it. Holds only one new tensor at a
+    time, and a few chunks. So a renamed tensor is not found: it counts as one removed and one added."""
     before = _source(old)[0]
     arriving = _Arriving(new, before.specs)
     work = ((chunk, before, arriving.of(chunk)) for chunk in chunks.cut(arriving, chunks.ELEMS))

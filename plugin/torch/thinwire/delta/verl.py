@@ -5,9 +5,8 @@
 
 Actor rank 0 publishes. On each host one rollout worker is connected to actor rank 0 and passes messages on to
 the host's other workers, so a message crosses the network once per host. A worker that is new or has missed a
-version is sent all weights. Each process keeps one copy of the weights in host memory. Both ends of a
-connection prove a secret that verl's own channel has carried. TW_NET_ENCRYPT=y, on all processes, seals all
-messages."""
+version is sent all weights. Each process has one copy of the weights in host memory. Both ends of a
+connection prove a secret from verl's own channel. TW_NET_ENCRYPT=y, on all processes, seals messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Finds the address that a rank tells the other ranks. A host's name would not do: it need not resolve, and
-may be the same on all nodes."""
+"""Finds the address that a rank tells the others. A host's name may not resolve, or may not be unique."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def _ipv4(device: str) -> str | None:
 
 
 def _ipv6(device: str) -> str | None:
-    """Returns the device's first IPv6 address that is not link-local, or None. Link-local addresses do not
-    work on other hosts."""
+    """Returns the device's first IPv6 address for use by other hosts: not a link-local one. Or None."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/net/if_inet6").read_text().splitlines():
             digits, _, _, _, _, name = line.split()
@@ -53,8 +51,7 @@ def of_device(device: str) -> str | None:
 
 
 def towards(host: str) -> str | None:
-    """Returns the address of this host from which packets to `host` would be sent. None if there is no route
-    or the name does not resolve."""
+    """Returns this host's address on the route to `host`; None without a route or for an unknown name."""
     with contextlib.suppress(OSError):
         for family, kind, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind) as any_socket, contextlib.suppress(OSError):
@@ -71,8 +68,7 @@ def _master(store: dist.Store) -> str:
 
 
 def _chosen() -> str | None:
-    """Returns the address of the first device with an address in TW_NET_DEVICES, else in GLOO_SOCKET_IFNAME.
-    None if there is none."""
+    """Returns the first address of a device in TW_NET_DEVICES, else in GLOO_SOCKET_IFNAME, or None."""
     for name in ("TW_NET_DEVICES", "GLOO_SOCKET_IFNAME"):
         for device in os.environ.get(name, "").split(","):
             found = of_device(device.strip()) if device.strip() else None
@@ -101,9 +97,8 @@ def reachable(mine: str, others: list[str]) -> str:
 
 
 def place() -> str:
-    """Returns a text that is equal in two processes if and only if they reach each other over loopback. It is
-    a hash of the host's name, the boot, the network namespace and all addresses: copies of a virtual machine
-    may have the same name."""
+    """Returns a text that is equal in two processes if and only if they reach each other over loopback: a
+    hash of host name, boot, network namespace and all addresses, as copies of a machine may share a name."""
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):
         names.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())

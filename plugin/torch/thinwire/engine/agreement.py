@@ -4,9 +4,8 @@ A rank may be without Thinwire, and then runs none of this code. The others cann
 late one. So every rank with Thinwire speaks early: it writes to torch's store whether it is ready, and its
 settings. With TW_FSDP or TW_DDP it speaks when the default group is made, otherwise when it first wants to
 use Thinwire. Before its first collective a rank needs the verdict, which is in the store as well. The last
-rank to speak writes the verdict, or a rank that has waited for the others for too long. The first verdict
-holds for all ranks. If a rank never speaks the verdict is no. That rank is then in torch's own collective,
-and the others join it there.
+rank to speak writes it, or a rank that has waited too long. The first verdict holds for all. If a rank never
+speaks the verdict is no. That rank is then in torch's own collective, where the others join it.
 
 With TW_FSDP or TW_DDP the whole job agrees, within TW_JOIN_TIMEOUT. If the program itself calls Thinwire, the
 ranks of each group agree, and wait for one another as long as torch would."""
@@ -33,8 +32,7 @@ from .meeting import World, default_world, poll, ranks_text
 SAME = ("TW_COLL_CHECK", "TW_COLL_CHUNK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
 ASKED = "is Thinwire installed there, and TW_FSDP or TW_DDP set?"
-# Longest time, in seconds, from a rank's default group to its "here" in the store: it only loads small
-# modules.
+# Longest time, in seconds, from a rank's default group to its "here" in the store: few modules are loaded.
 HERE_SEC = 10.0
 PART_SEC = 10.0  # longest time that rank 0 waits until the others have read a verdict that ends the job
 
@@ -63,8 +61,7 @@ Prepare = Callable[[], typing.Optional[dict[str, str]]]
 
 
 def _ready(asked: bool, prepare: Prepare | None) -> State:
-    """Make this rank ready. Returns its state. An exception becomes State.lacks, which tells the other
-    ranks."""
+    """Make this rank ready. Returns its state; State.lacks tells the other ranks of an exception."""
     try:
         capi.check_ucx()
         settings = _settings(asked)
@@ -74,9 +71,8 @@ def _ready(asked: bool, prepare: Prepare | None) -> State:
 
 
 def why_not(states: dict[int, State], silent: list[int], waited: str) -> str:
-    """Returns a text on which ranks lack what, and which settings differ; "" if all ranks are ready with
-    equal settings. silent: ranks that have not spoken. waited: how long they were waited for, for the
-    text."""
+    """Returns which ranks lack what, and which settings differ; "" if all ranks are ready with equal
+    settings. silent: ranks that have not spoken. waited: how long they were waited for, as text."""
     found = ["nothing was heard from %s %s" % (ranks_text(silent), waited)] if silent else []
     for lack in sorted({state.lacks for state in states.values()} - {READY}):
         lacking = [rank for rank, state in states.items() if state.lacks == lack]
@@ -201,8 +197,7 @@ class Life:
         everybody, ready = [self._key(rank) for rank in self._ranks], self._verdict_key(self._ranks)
         patience = policy.join_timeout() if is_ready else HERE_SEC
         here = [self._here_key(rank) for rank in self._ranks]
-        # With gloo all ranks were in init_process_group() together, so all are here soon. With NCCL some may
-        # not even have started.
+        # With gloo all ranks were in init_process_group() together. With NCCL some may not even have started.
         limit_sec = min(HERE_SEC, patience) if "gloo" in dist.get_backend_config() else patience
         if poll(lambda: self._store.check(here), limit_sec):
             limit_sec = patience

@@ -49,8 +49,7 @@ class Waitable:
         raise NotImplementedError
 
     def take_elapsed(self) -> float:
-        """Returns the seconds from post to end at the first call, and 0 at later calls. On a CUDA stream
-        always 0."""
+        """Returns the seconds from post to end, but 0 at later calls and on a CUDA stream."""
         raise NotImplementedError
 
 
@@ -118,8 +117,7 @@ class Request(UnderWay):
             self._error = error
 
     def enqueued(self) -> None:
-        """Mark the operation as ended once it is on a CUDA stream: nobody needs to wait for it on the
-        host."""
+        """Mark an operation on a CUDA stream as ended: nobody waits for it on the host."""
         self._end(capi.OK)
 
     def take_elapsed(self) -> float:
@@ -167,8 +165,7 @@ class Communicator:
                 return request
             if args.codec:
                 request.note_plan()
-            # Keep all requests and their tensors here until they have ended: a caller may drop a request
-            # without waiting.
+            # Keep requests and their tensors until they have ended: a caller may drop one without waiting.
             self._flight = [one for one in self._flight if not one.test()] + [request]
         return request
 
@@ -189,8 +186,7 @@ class Communicator:
         return out.value
 
     def sent_bytes(self) -> int:
-        """Returns the bytes that the transport has sent from this rank to other nodes, except those for
-        Thinwire's own purposes."""
+        """Returns the bytes that this rank has sent to other nodes, except for Thinwire's own purposes."""
         counters = capi.Counters()
         capi.lib().tw_coll_counters_get(self.pointer, C.byref(counters))
         kept = self.keeper.sent_bytes() if self.keeper is not None else 0
@@ -208,8 +204,7 @@ class Communicator:
 
 
 class Engine:
-    """A transport between some ranks of a world, and the communicators on it. All of these ranks must make it
-    and close it together."""
+    """A transport between some ranks of a world, and its communicators. Making and closing are collective."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float, frees: bool = True):
         """frees: when a rank has failed, also end torch's own collectives that wait for it (waiting.py)."""
@@ -260,8 +255,7 @@ class Engine:
         return self._ranks[failed] if 0 <= failed < len(self._ranks) else -1
 
     def check(self, status: int, what: str) -> None:
-        """Raise ThinwireError, with the rank that has failed, if `status` is a failure. what: the
-        operation."""
+        """Raise ThinwireError, with the failed rank, if `status` is a failure. what: the operation."""
         if status < 0:
             capi.check(status, what, self._failed_rank())
 
@@ -275,8 +269,7 @@ class Engine:
     def communicator(self, name: str, ranks: list[int], timeout_sec: float,
                      nccl_group: dist.ProcessGroup | None = None) -> Communicator:
         """Returns the communicator of that name. The first call makes it. ranks: the engine's ranks, in the
-        process group's order. nccl_group: for GPU memory, the group with the NCCL communicator to use; None
-        for host memory."""
+        process group's order. nccl_group: for GPU memory, the group whose NCCL to use; else None."""
         key = (name, nccl_group is not None)
         found = self._communicators.get(key)
         if found is not None:
@@ -355,16 +348,14 @@ class Engine:
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
-    """Returns the address of a process group's NCCL communicator. An unused group has none yet, so this first
-    runs a small all-reduce on it."""
+    """Returns the address of a group's NCCL communicator, which an all-reduce makes if it is missing."""
     if not inside.nccl_comm(group):
         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
     return inside.nccl_comm(group)
 
 
 class _Job:
-    """The engines of torch's present default group: {their ranks: engine}. A new default group closes the old
-    one's engines."""
+    """The engines of torch's default group: {their ranks: engine}. A new group closes the old one's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -393,8 +384,7 @@ _separate: list[Engine] = []
 
 def separate(world: World, timeout_sec: float) -> Engine:
     """Make an engine between all ranks of a world other than the default group's. The caller may close it;
-    the end of the program does, too. A failure of a rank does not end torch's own groups: they may have other
-    ranks."""
+    the end of the program does, too. A rank's failure does not end torch's own groups."""
     made = Engine(world, world.ranks, timeout_sec, frees=False)
     _separate.append(made)
     return made
@@ -415,8 +405,7 @@ SETTINGS_BYTES = 512
 
 
 def _disagreement(communicator: Communicator, ranks: list[int], settings: dict[str, str]) -> str:
-    """Compare the settings of all ranks; all must call this. Returns which ranks' settings differ, or "" if
-    all are equal."""
+    """Compare all ranks' settings. Collective. Returns which ranks' differ, or "" if all are equal."""
     if communicator.world == 1 or not settings:
         return ""
     texts = (C.c_char * SETTINGS_BYTES * communicator.world)()
@@ -446,17 +435,15 @@ class Use:
 
     def communicator(self, group: dist.ProcessGroup, cuda: bool = False,
                      staged: bool = False) -> Communicator | None:
-        """Returns a process group's communicator for host memory, or for GPU memory (cuda) if it is not
-        staged in host memory. None if torch has to do the group's operations itself. The first call for a
-        group is collective."""
+        """Returns a process group's communicator for host memory, or for GPU memory (cuda) unless it is
+        staged in host memory. None if torch has to do the operations. A group's first call is collective."""
         ranks = dist.get_process_group_ranks(group)
         return self.communicator_of(group.group_name, ranks, timeout_of(group, cuda),
                                     group if cuda and not staged else None)
 
     def communicator_of(self, name: str, ranks: list[int], timeout_sec: float,
                         nccl_group: dist.ProcessGroup | None = None) -> Communicator | None:
-        """As communicator(), for ranks that need not have a process group. name: the communicator's name, the
-        same on all ranks."""
+        """As communicator(), for ranks without a process group. name: the same on all ranks."""
         members = tuple(sorted(ranks))
         if agreement.refused(members, timeout_sec):
             return None
@@ -483,8 +470,7 @@ class Use:
 
 
 def running() -> list[Engine]:
-    """Returns the engines of this process. Closed ones of separate() are among them: their bytes still
-    count."""
+    """Returns this process's engines, with closed ones of separate(): their bytes still count."""
     return [*_job.engines.values(), *_separate]
 
 

@@ -68,16 +68,14 @@ def default_world() -> World:
 
 
 class _FixedPort:
-    """Gives the port TW_RENDEZVOUS_PORT to one meeting of this process at a time. Other meetings listen on
-    any free port."""
+    """Gives TW_RENDEZVOUS_PORT to one meeting of this process at a time. Others listen on any free port."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder: Meeting | None = None
 
     def take(self, meeting: Meeting) -> int:
-        """Returns the port for this meeting. 0 if the variable is not set, or if another meeting has the
-        port."""
+        """Returns the meeting's port; 0 if none is set or if another meeting has it."""
         port = int(os.environ.get("TW_RENDEZVOUS_PORT") or 0)
         with self._lock:
             self._holder = self._holder or (meeting if port else None)
@@ -97,8 +95,7 @@ _fixed_port = _FixedPort()
 
 
 class Meeting:
-    """One meeting of some ranks of a world. ranks: ascending. Every rank makes a new Meeting for each attempt
-    to join a transport."""
+    """One meeting of some ranks of a world, ascending. Every attempt to join a transport needs a new one."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
         name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]
@@ -143,8 +140,7 @@ class Meeting:
         return address, port.value, secret, listener
 
     def _come(self) -> tuple[str, int, str, int]:
-        """Do another rank's part: write this rank's address, and read what the first rank writes. Returns
-        (address, port, secret, -1)."""
+        """Do another rank's part. Returns what the first rank has written: (address, port, secret, -1)."""
         self._store.set(str(self._place), json.dumps([addresses.place(), addresses.own(self._world.store)]))
         self._await([0])
         told = json.loads(self._store.get("0"))

@@ -20,8 +20,7 @@ _SRC, _DST = capi.Segment.src.offset // WORD, capi.Segment.dst.offset // WORD
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A tensor's share of a run: the consecutive elements that belong to one rank. unquantized: why it must
-    not be quantized, or ""."""
+    """A tensor's share of a run, a rank's consecutive elements. unquantized: why not quantized, or ""."""
 
     n_elems: int
     unquantized: str
@@ -80,14 +79,12 @@ class RankMajor(Table):
                 self._fill(owner * len(pieces) + tensor, piece, tensor, counts)
 
     def gather(self, whole: int) -> None:
-        """Set the pointers for an all-gather in place: this rank's run is already in its place in the buffer
-        at address `whole`."""
+        """Set pointers for an all-gather in place: this rank's run is in its place in the buffer `whole`."""
         self._column(_SRC, 0, [0] * self.n_segments)
         self._column(_DST, whole, self._whole)
 
     def scatter(self, whole: int, own: int) -> None:
-        """Set the pointers for a reduce-scatter from the buffer at address `whole` into this rank's run at
-        address `own`."""
+        """Set pointers for a reduce-scatter from the buffer `whole` into this rank's run, `own`."""
         self._column(_SRC, whole, self._whole)
         self._column(_DST, own, self._own)
 
@@ -109,8 +106,8 @@ class Plain(Table):
 
 class Whole(Table):
     """One tensor as one segment. counts: the elements of each rank's shard, or, in an all-to-all, the
-    elements sent to each rank; None to split evenly. recv_counts: in an all-to-all, the elements from each
-    rank."""
+    elements sent to each rank; None to split evenly. recv_counts: elements from each rank, in an
+    all-to-all."""
 
     def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None,
                  recv_counts: Sequence[int] | None = None):

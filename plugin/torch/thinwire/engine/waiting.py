@@ -29,8 +29,7 @@ WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_fu
 CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # frames between WAITING_FILES and C++
 # In this file torch catches a collective's exception, logs it and raises it again.
 PASSING_ON = "torch/distributed/c10d_logger.py"
-# /proc/self/task/ID/syscall of a gloo thread: the number of epoll_wait on x86-64, and then its arguments: the
-# set, an address, 64 events, 10 ms.
+# /proc/self/task/ID/syscall of a gloo thread: epoll_wait's number (x86-64), set, address, 64 events, 10 ms.
 EPOLL_WAIT, GLOOS_EVENTS, GLOOS_MSEC = 232, 64, 10
 LOOKS = 30
 
@@ -76,8 +75,7 @@ def abort_groups() -> None:
 
 
 def _waits_in() -> types.FrameType | None:
-    """Returns the Python frame of torch.distributed or autograd in which the main thread is; None if the main
-    thread is in other code."""
+    """Returns torch.distributed's or autograd's Python frame that the main thread is in, or None."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.endswith(CALLING_FILES):
         frame = frame.f_back
@@ -115,8 +113,7 @@ def _free(frame: types.FrameType, failure: capi.ThinwireError) -> None:
 
 def watch(failure: capi.ThinwireError, stop: threading.Event) -> None:
     """After a rank has failed: whenever the main thread hangs in torch for STUCK_SEC, end its collective. If
-    it still hangs after twice that time, end the process, as NCCL's watchdog does. Returns when `stop` is
-    set."""
+    it hangs for twice that time, end the process, as NCCL's watchdog does. Returns when `stop` is set."""
     place, since = None, time.monotonic()
     while not stop.wait(WATCH_SEC):
         here, now = _waits_in(), time.monotonic()

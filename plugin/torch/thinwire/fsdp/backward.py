@@ -28,8 +28,7 @@ _CAST = "aten::_to_copy"
 
 
 class Pending(torch.Tensor):
-    """A tensor in host memory that a reduction will fill. Its first reader waits for the reduction and
-    finishes it."""
+    """A tensor in host memory that a reduction will fill. Its first reader waits for the reduction."""
 
     @staticmethod
     def __new__(cls, value: torch.Tensor, result: Result) -> Pending:
@@ -87,14 +86,12 @@ class Result:
         self._request, self._kind, self.is_done = request, kind, False
 
     def wait(self) -> None:
-        """Wait for the operation, without the postponed actions. If it has failed every call raises
-        ThinwireError."""
+        """Wait for the operation, but run no actions. If it has failed, every call raises ThinwireError."""
         if self._request is not None:
             operations.wait(self._request, self._kind)
 
     def then(self, action: Callable[[], object]) -> None:
-        """Run `action` after the operation: now if finish() is done, else in finish(), in the order of
-        calls."""
+        """Run `action` after the operation: in finish(), in the order of calls, or now if that is done."""
         with self._lock:
             if not self.is_done:
                 self._rest.append(action)
@@ -148,8 +145,7 @@ def make_room(group: object) -> None:
 
 
 def end_with(group: object, request: Waitable, kind: str) -> None:
-    """Make the backward pass wait for this reduction at its end, and raise the reduction's exception there.
-    If no backward pass runs, wait now."""
+    """Make backward wait for this reduction at its end, and raise its exception. Without one wait now."""
     result = Result()
     result.comes_of(request, kind)
     if inside.backward_pass() == -1:
@@ -172,14 +168,12 @@ class Call:
         return self._n_allocated == 0
 
     def allocated(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Returns what FSDP2 gets for a buffer that it allocates: its second one, the result, as a Pending
-        tensor; others as they are."""
+        """Returns what FSDP2 gets as a buffer. Its second one, the result, becomes a Pending tensor."""
         self._n_allocated += 1
         return Pending(buffer, self._result) if self._n_allocated == 2 else buffer
 
     def _put_back(self) -> list[torch.Tensor | None]:
-        """Restore the gradients from before the call. Returns the gradients that FSDP2 has set in the
-        call."""
+        """Restore the gradients from before the call. Returns those that FSDP2 has set in the call."""
         made = [inside.shard(one).grad for one in self._params]
         for param, grad in zip(self._params, self._before):
             if grad is not None:
@@ -191,8 +185,7 @@ class Call:
         self._put_back()
 
     def _settle(self, grad: torch.Tensor, value: torch.Tensor) -> None:
-        """When the reduction has ended, replace the gradient's Pending shard by the ordinary tensor
-        `value`."""
+        """After the reduction, replace the gradient's Pending shard by the ordinary tensor `value`."""
         self._result.then(lambda: inside.set_local_shard(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
@@ -228,8 +221,7 @@ def _may_go_on(group: object, params: Sequence[object], grads: Sequence[torch.Te
 @contextlib.contextmanager
 def reduction(group: object, params: Sequence[object],
               grads: Sequence[torch.Tensor]) -> Iterator[Call | None]:
-    """Context of a call of foreach_reduce for these parameters of a group. Yields the call, or None if the
-    call has to wait for its reduction."""
+    """Context of foreach_reduce for these parameters. Yields the call, or None if it has to wait."""
     if not _may_go_on(group, params, grads):
         yield None
         return

@@ -36,8 +36,8 @@ class Buffers:
             return made
 
     def _keep(self, made: torch.UntypedStorage) -> None:
-        """Keep this buffer as well. If that is too much, drop unused ones, the oldest first; if all are in
-        use, do not keep the new one."""
+        """Keep this buffer, too, and drop unused ones, the oldest first, if that is too much. If all are in
+        use, drop the new one."""
         kept = [*self._kept, made]
         while len(kept) > KEPT or sum(one.nbytes() for one in kept) > KEPT_BYTES:
             unused = next((one for one in kept if not inside.is_in_use(one)), made)

@@ -1,8 +1,7 @@
 """Thinwire's replacements of FSDP2's collectives: an all-gather of weights, and a reduce-scatter of
 gradients. The reduce-scatter's class also does the all-reduce between replicas of HSDP.
 
-FSDP2 passes flat buffers. Where parameters begin and end in them is read from FSDP2's group of parameters, by
-inside.py."""
+FSDP2 passes flat buffers. inside.py reads where parameters begin and end in them from FSDP2's objects."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class _Comm:
         return found
 
     def _codec(self, name: str = "") -> capi.Codec | None:
-        """Returns the codec for the parameter with this name. "": the codec for parameters that match no
-        pattern."""
+        """Returns the codec for the parameter of this name; for "" that of parameters without a pattern."""
         return self._by_name.codec(name, self._usual) if name else self._usual
 
     def _why_unquantized(self, param: object, itemsize: int) -> str:
@@ -87,9 +85,8 @@ class _Comm:
     def _shape(self, dtype: torch.dtype, pieces: tuple[segments.Piece, ...], key: object,
                make: Callable[[Sequence[segments.Piece], Sequence[int]], segments.Table],
                copies: int = 1) -> list[Shaped]:
-        """Returns the parts of an operation, one for each codec. key: all else that makes its shape differ
-        from others. make: makes a table, given pieces and their offsets in bytes. copies: number of runs in
-        the source of a reduction."""
+        """Returns the parts of an operation, one for each codec. key: what else makes its shape differ from
+        others. make: makes a table, given pieces and their offsets in bytes. copies: runs in the source."""
         key = (dtype, pieces, key)
         if key not in self._shapes:
             offsets = segments.offsets_of(pieces, dtype.itemsize)
@@ -218,8 +215,7 @@ class _AllGather(_Comm):
     variable = "TW_WEIGHTS"
 
     def _places(self, gathered: Sequence[tuple[int, torch.dtype]], run: int) -> tuple[_Place, ...]:
-        """Returns the parameters' places in a run of mixed types. gathered: (elements, type) of each. run:
-        bytes of a run."""
+        """Returns the parameters' places in a run of mixed types. gathered: (elements, type). run: bytes."""
         offsets = [0, *itertools.accumulate(n * dtype.itemsize for n, dtype in gathered)]
         places = []
         for param, (n, dtype), offset in zip(inside.params(self.group), gathered, offsets):
@@ -245,8 +241,7 @@ class _AllGather(_Comm):
         return self._shapes[key]
 
     def _gathered(self) -> list[tuple[int, torch.dtype]]:
-        """Returns (elements in a rank's run, their type) for each parameter. [] if the class of one of the
-        tensors decides what is gathered."""
+        """Returns (elements in a rank's run, type) of each parameter; [] if a tensor's class decides that."""
         found = [inside.gathered(one) for one in inside.params(self.group)]
         return [] if None in found else [one for one in found if one is not None]
 
@@ -287,8 +282,7 @@ class _AllGather(_Comm):
 
     def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator,
               staged: bool) -> replicas.Unit | None:
-        """Returns the replica for gathers with runs of this type and size. If there is none returns None, and
-        counts the reason for the report."""
+        """Returns the replica for gathers with such runs. If there is none, counts why and returns None."""
         parts = self._kept_parts(dtype, run)
         key = (ranks, run, dtype, tuple(parts))
         if key not in self._units:
@@ -432,8 +426,7 @@ class _ReduceScatter(_Comm):
             operations.wait(request, kind)
 
     def all_reduce(self, tensor: torch.Tensor, op: dist.ReduceOp, group: dist.ProcessGroup) -> bool:
-        """All-reduce this rank's gradients, sharded or not, between replicas of HSDP. Returns False if torch
-        has to do it."""
+        """All-reduce gradients between replicas of HSDP. Returns False if torch has to do it."""
         if isinstance(tensor, backward.Pending):
             tensor.result.wait()  # the reduce-scatter that fills this tensor
         value = backward.value_of(tensor)

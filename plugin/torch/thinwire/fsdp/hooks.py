@@ -39,8 +39,7 @@ class _Distributed(types.ModuleType):
 
 
 def _of_kind(kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object | None:
-    """Returns the argument that is an instance of `kind`, or None. Versions of torch pass it at different
-    positions."""
+    """Returns the argument that is a `kind`, or None. Its position differs between versions of torch."""
     return next((one for one in (*args, *kwargs.values()) if isinstance(one, kind)), None)
 
 
@@ -144,9 +143,8 @@ def enable(model: torch.nn.Module, weights: policy.ByName | None = None, grads: 
            min_bytes: int | None = None) -> torch.nn.Module:
     """Send this model's weights and gradients over Thinwire. Call it after fully_shard, on all ranks.
     Defaults of all arguments are the environment's. weights, grads: a codec, also with exceptions as in
-    TW_WEIGHTS and TW_GRADS; or {pattern of parameter names: codec}, of which the last match counts.
-    min_bytes: smaller tensors are not quantized. Returns the model. ValueError for an invalid codec or a
-    model without FSDP2."""
+    TW_WEIGHTS and TW_GRADS; or {pattern of parameter names: codec}; the last match counts. min_bytes: smaller
+    tensors are not quantized. Returns the model. ValueError for an invalid codec or without FSDP2."""
     inside.check()
     rules, groups = policy.make(weights, grads, min_bytes), list(inside.groups_of(model))
     if not groups:

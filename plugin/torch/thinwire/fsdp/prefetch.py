@@ -47,8 +47,7 @@ class Forward:
         self._now, self._place = [], 0
 
     def end(self) -> None:
-        """End a pass. If it left gathers unused, drop them, because weights may change before the next use,
-        and never gather ahead again."""
+        """End a pass. If gathers are unused, drop them, as weights may change, and gather ahead no more."""
         self._off = self._off or bool(self._ahead)
         self._drop()
         self._before, self._now, self._place = self._now or self._before, [], 0
@@ -103,8 +102,7 @@ def _joins(original):
 
 
 def watch_state(state: typing.Any) -> None:
-    """Call give_up() if a forward pass that began at this FSDP2 module has failed. torch itself does not
-    notice a failed pass."""
+    """Call give_up() if a forward pass that began at this module has failed: torch does not notice."""
     if hasattr(state, "_thinwire"):
         return
     state._thinwire = True

@@ -1,8 +1,6 @@
-"""Replicas: each node keeps all weights in host memory, so that a gather has to send only their changes since
-the last gather.
+"""Replicas: each node keeps all weights in host memory, so gathers send only what has changed since the last.
 
-The C library's keeper (hpz/keeper.h) does the work. This is its interface to a group of parameters of
-FSDP2."""
+The C library's keeper (hpz/keeper.h) does the work. This is its interface to FSDP2's groups of parameters."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ STATE_BYTES = 1  # bytes of the codec's state for each number
 UNEVEN = "nodes have unequal numbers of ranks"
 NO_ROOM = "beyond TW_REPLICA_MEM"
 TOO_FAST = "on this link (TW_COLL_MODEL) copies to the host and coding take longer than they save"
-# Seconds per byte for copying over the GPU's bus, for encoding and for decoding. docs/gpu_step.py has their
-# source.
+# Seconds per byte to copy over the GPU's bus, to encode and to decode. docs/gpu_step.py has their source.
 _BUS_SEC, _ENCODE_SEC, _DECODE_SEC = 1 / 32e9, 1 / 1.38e9, 1 / 1.85e9
 _SAVED = 1 - 3 / 32  # what sending a change once, at 3 bits a number, saves of two gathers at 16 bits
 HALVES = "lower halves of fp32, which are noise"
@@ -46,8 +43,7 @@ class Part:
     unquantized: str = ""  # why its changes must not be rounded, or ""
 
     def why_plain(self, rounds: bool) -> str:
-        """Returns the reason, for the report, why not all of this part is coded; "" if all is. rounds:
-        whether the job rounds changes."""
+        """Returns why not all of this part is coded, or "". rounds: whether the job rounds changes."""
         return self.unquantized or ("" if rounds or self.dtype != torch.float32 else HALVES)
 
 
@@ -84,8 +80,8 @@ class Gather(UnderWay):
 
 
 class Unit:
-    """The replicas of one group of parameters, for one shape of its shards. Their memory is freed when this
-    object is."""
+    """The replicas of a group of parameters, for one shape of its shards. Their memory goes with this
+    object."""
 
     def __init__(self, keeper: Keeper, pointer: C.c_void_p, params: capi.KeptParams, memory_bytes: int,
                  reasons: collections.Counter[str]):
@@ -227,8 +223,7 @@ class Keeper:
 
 
 def keeper_of(communicator: Communicator) -> Keeper | None:
-    """Returns a communicator's keeper. The first call makes it, and is collective. None if the nodes have
-    unequal numbers of ranks."""
+    """Returns a communicator's keeper. The first call is collective. None for UNEVEN nodes."""
     with communicator.keeping:
         if communicator.keeper is None and not communicator.is_uneven:
             try:

@@ -28,8 +28,7 @@ _FORMS = ("", "_", "_out", "_coalesced", "_coalesced_")
 
 def _count(kind: str, is_shard: bool, args: tuple[typing.Any, ...]) -> None:
     given = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
-    # Do not count calls that only make a graph, with stand-ins for tensors, or a dispatch mode's second
-    # calls.
+    # Do not count calls that only make a graph, without real tensors, or a dispatch mode's second calls.
     if inside.is_dispatched_twice() or not all(type(one) in (torch.Tensor, torch.nn.Parameter)
                                                for one in given):
         return

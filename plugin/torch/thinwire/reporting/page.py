@@ -62,8 +62,7 @@ def _known(tallies: Tallies) -> Known:
 
 
 def _gather(tallies: Tallies) -> dict[int, Known]:
-    """Send numbers to rank 0. Returns, on rank 0, {rank: its numbers} for all ranks that have sent them in
-    time; on other ranks {}."""
+    """Send numbers to rank 0. There, returns {rank: numbers} of those that came in time; elsewhere {}."""
     world = _kept[0].world
     if world.rank:
         world.store.set(str(world.rank), json.dumps(_known(tallies)))

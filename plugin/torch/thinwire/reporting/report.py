@@ -1,5 +1,4 @@
-"""The report: the operations that went over Thinwire, with bytes and times, and those that did not, and
-why."""
+"""The report: the operations that went over Thinwire, with bytes and times, those that did not, and why."""
 
 from __future__ import annotations
 
@@ -93,7 +92,6 @@ def log_at_exit() -> None:
 
 
 def asked() -> None:
-    """Note that the program or its environment has asked for Thinwire. There is then a report even if nothing
-    was sent."""
+    """Note that the program or its environment asks for Thinwire: the report then always appears."""
     book.asked = True
     log_at_exit()

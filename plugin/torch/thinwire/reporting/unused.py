@@ -31,7 +31,7 @@ class _Model:
     step_bytes: int  # roughly the bytes that a rank sends for the gradients of a step
     steps: int = 0  # number of steps that have reduced gradients
     hooked: bool = False  # the model has Thinwire's hook
-    ours: typing.Any = None  # TW_DDP's hook; None if there is none, or after the program has registered its own
+    ours: typing.Any = None  # TW_DDP's hook; None without one, or after the program has registered its own
     why: str = ""  # why the model does not get Thinwire's hook
 
 
@@ -64,8 +64,7 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
         first.register_post_accumulate_grad_hook(count)
 
 
-# FSDP1's collectives, under the names of all versions of torch. {name: factor}: a rank sends factor * (W - 1)
-# / W of the whole.
+# FSDP1's collectives, by all names of theirs. {name: n}: a rank sends n * (W - 1) / W of the whole.
 _FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1,
                 "reduce_scatter_single": 1, "reduce_scatter_tensor": 1, "all_reduce": 2}
 

@@ -16,7 +16,7 @@ import time
 from .. import inside
 
 LIMIT = 16384  # most spans that are kept, of about 200 bytes each
-_OPERATIONS = 1 << 23  # first thread id for lanes of operations in a trace, larger than any thread id of Linux
+_OPERATIONS = 1 << 23  # first thread id for lanes of operations in a trace, above any thread id of Linux
 # Microseconds since 1970 when perf_counter() was 0. With these, times of several ranks' traces fit together.
 _ORIGIN_US = time.time() * 1e6 - time.perf_counter() * 1e6
 
@@ -54,8 +54,7 @@ def begun(name: str) -> Span:
 
 
 def ended(span: Span, elapsed_sec: float) -> None:
-    """Note that an operation ended elapsed_sec after its post. Does nothing for 0: the end is already
-    noted."""
+    """Note that an operation ended elapsed_sec after its post; 0 if that is already noted."""
     if elapsed_sec:
         span.end = span.begin + elapsed_sec
         kept.append(span)

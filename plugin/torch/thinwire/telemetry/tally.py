@@ -17,8 +17,7 @@ from ..switches import log, set_up_logging
 
 @dataclasses.dataclass
 class Loss:
-    """The loss of quantization, measured on samples of a rank's own values, before they are summed over
-    ranks."""
+    """The loss of quantization, by samples of a rank's values, before they are summed over ranks."""
 
     looks: int = 0  # number of measurements
     squares: float = 0.0  # sum of the values' squares
@@ -49,8 +48,7 @@ class Loss:
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of one kind of operation. plain_bytes and sent_bytes are what this rank sends to other nodes,
-    with scales and headers."""
+    """Counts of one kind of operation. Bytes are those to other nodes, with scales and headers."""
 
     calls: int = 0
     plain_bytes: int = 0  # bytes without codecs
@@ -82,8 +80,7 @@ class Tally:
         return found
 
     def _lost(self) -> str:
-        """Returns a text: the loss over all groups of parameters, and that of the group that loses the
-        most."""
+        """Returns a text: the loss over all groups, and that of the group that loses the most."""
         groups = self.loss_by_group()
         whole = Loss()
         for one in groups.values():
@@ -93,8 +90,7 @@ class Tally:
         return "lost, by samples (%d): %s%s" % (whole.looks, whole, of)
 
     def lossless_bytes(self) -> int:
-        """Returns an estimate, from samples, of the bytes that lossless messages would have taken instead; 0
-        without samples."""
+        """Returns an estimate of the bytes that lossless messages would have taken; 0 without samples."""
         if not self.sampled_bytes:
             return 0
         return self.plain_bytes * self.sampled_lossless_bytes // self.sampled_bytes
@@ -170,8 +166,7 @@ class _Book:
         self._first = self._first or (os.getpid(), rank == 0)
 
     def is_first(self) -> bool:
-        """Returns whether this process is rank 0 of the job. False before that is known, from a default group
-        or from has_rank()."""
+        """Returns whether this is the job's rank 0; False before there is a default group or has_rank()."""
         if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
         return self._first == (os.getpid(), True)  # False in a forked child

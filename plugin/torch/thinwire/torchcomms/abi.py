@@ -45,8 +45,7 @@ def version() -> str:
 
 
 def parameters_of(function: object) -> tuple[str, ...] | None:
-    """Returns the parameters of a C++ function, read from the first line of its docstring; None if that line
-    has no signature."""
+    """Returns a C++ function's parameters, from its docstring's first line; None if that has none."""
     line = (getattr(function, "__doc__", None) or "").split("\n")[0]
     found, depth = [""], 0
     for character in line.partition("(")[2]:

@@ -63,8 +63,7 @@ def _fold(rows: torch.Tensor, op: str) -> torch.Tensor:
 
 
 def _sums(tensor: torch.Tensor, op: str) -> bool:
-    """Returns whether Thinwire itself has the reduction for the tensor's type. ValueError if this file does
-    not have it either."""
+    """Returns whether Thinwire reduces such a tensor. ValueError for a reduction that nothing here has."""
     if op not in _BINARY:
         raise ValueError("thinwire has no reduction %s: it has %s" % (op, ", ".join(_BINARY)))
     return op in _SUMS and tensor.dtype in _FLOATS
@@ -142,9 +141,8 @@ def _row_elems(tensor: torch.Tensor) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Move:
-    """One operation on host memory. source, target: (n), of one type. Without a source, the data to send is
-    already in the target. counts, recv_counts: the elements for each rank, and from each rank; None for an
-    even split. finish: see Work."""
+    """One operation on host memory. source, target: (n), of one type; without a source the data is in the
+    target. counts, recv_counts: elements for each rank, and from each; None: evenly. finish: see Work."""
 
     kind: str
     op: int
@@ -238,8 +236,7 @@ class Comm:
         self._communicator.keep_time(timeout_sec or self._timeout_sec)
 
     def _chosen(self, n_bytes: int, call: Call) -> capi.Codec | None:
-        """Set the call's timeout. Returns its codec. n_bytes: size over all ranks, which must be equal on
-        all."""
+        """Set the call's timeout. Returns its codec. n_bytes: over all ranks, equal on all of them."""
         self._use(call.timeout_sec)
         if call.codec is not None:
             return capi.parse_codec(call.codec)
