@@ -1,4 +1,4 @@
-"""A static library of everything that some cc_librarys are linked from."""
+"""merged_object: one object file of some cc_librarys and all static libraries that they depend on."""
 
 def _merged_object_impl(ctx):
     linking = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context

@@ -71,7 +71,7 @@ class Build:
         self.compiler = shlex.split(os.environ.get("CC") or "cc")
         self.flags = [*FLAG.findall((ROOT / ".bazelrc").read_text(encoding="utf-8")), "-fPIC", "-DNDEBUG",
                       "-DXXH_INLINE_ALL", "-I.", "-isystem", str(out / "include")]
-        self.objects: dict[tuple[str, ...], pathlib.Path] = {}  # {source and flags: object}
+        self.objects: dict[tuple[str, ...], pathlib.Path] = {}  # {(source, flags...): object file}
 
     def prefixes(self) -> list[pathlib.Path]:
         given = os.environ.get("THINWIRE_PREFIX", "").split(":")

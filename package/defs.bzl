@@ -1,9 +1,9 @@
-"""What is installed."""
+"""Lists of what is built for installation: public headers, linked libraries, libraries for NCCL."""
 
 load("//quant:defs.bzl", QUANT_HEADERS = "PUBLIC_HEADERS")
 load("@local_cuda//:defs.bzl", "CUDA_FOUND", "NCCL_FOUND")
 
-# The whole C interface. Whoever adds a public header adds it here.
+# The headers of the whole C interface. Add every new public header here.
 PUBLIC_HEADERS = [
     "//collectives:collectives.h",
     "//collectives:setup.h",
@@ -19,15 +19,15 @@ PUBLIC_HEADERS = [
     "//transport:transport.h",
 ] + ["//quant:" + header for header in QUANT_HEADERS]
 
-# The interface's version: it changes when programs have to be compiled again. Until 1.0 that is with each 0.N; what
-# the headers declare is held by tests/package/abi-VERSION.txt.
+# The interface's version. It changes when programs have to be compiled again: until 1.0 with each 0.N. A test
+# compares what the headers declare with tests/package/abi-VERSION.txt.
 ABI = "0.3"
 SONAME = "libthinwire.so." + ABI
 
-# Linked in, and seen by nobody outside, so that glibc and the compiler's libgcc_s, which every system has that
-# runs C++ or threads, are all that has to be where the library runs, and UCX where ranks share a node: it is
-# loaded then. After --as-needed the shared ones, which come later, are not needed. libgcc's own archive would
-# be one more, but its unwinder needs glibc 2.35, and all else here 2.34.
+# Static libraries that are linked into ours, with their names hidden. So ours needs only glibc and libgcc_s, which
+# practically every system has, and UCX if ranks share a node, which it loads itself. --as-needed drops the shared
+# versions of these libraries, which dependencies name later. libgcc_s stays shared: its static version needs glibc
+# 2.35, while all else here needs 2.34.
 LINKED_IN = [
     "-Wl,--as-needed",
     "-l:libsodium.a",
@@ -36,7 +36,7 @@ LINKED_IN = [
     "-l:libstdc++.a",
 ]
 
-# What NCCL opens, and what stands between a job and NCCL, with the target of each.
+# {library: its target}: the net plugin, which NCCL loads, and the interposer, which replaces NCCL's functions.
 NCCL_LIBRARIES = dict([("libnccl-net-thinwire.so", "//plugin/nccl:libnccl-net-thinwire.so")] + (
     [("libthinwire-nccl.so", "//plugin/interpose:libthinwire-nccl.so")] if CUDA_FOUND and NCCL_FOUND else []
 ))

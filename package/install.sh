@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the shared library, the static one, those for NCCL, the public headers and the pkg-config file. See
-# usage().
+# Installs the shared and the static library, the libraries for NCCL, the public headers and the pkg-config
+# file. See usage().
 set -euo pipefail
 
 usage() {
@@ -25,7 +25,7 @@ fail() {
     exit 1
 }
 
-# Before "--": what the build says; after it: the caller.
+# Arguments before "--" come from the build, arguments after it from the caller.
 headers=()
 nccl=()
 while [ "${1:-}" != -- ]; do
@@ -58,7 +58,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# What the caller names is relative to where the caller stands.
+# The caller's relative paths start at the folder in which the caller ran Bazel.
 absolute() { case "$1" in /*) printf '%s' "$1" ;; *) printf '%s' "${BUILD_WORKING_DIRECTORY:-$PWD}/$1" ;; esac; }
 prefix=$(absolute "$prefix")
 libdir=$(absolute "${libdir:-$prefix/lib}")

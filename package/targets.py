@@ -42,7 +42,7 @@ class _Names(dict):
         wanted = {one: one for one in names} | renamed
         if label.startswith("@local_cuda"):
             self.update({here: LOCAL_CUDA[there] for here, there in wanted.items()})
-        elif name == "defs.bzl":  # values; other files make rules
+        elif name == "defs.bzl":  # only these files define values; other .bzl files define rules
             loaded = self._tree.run(folder, name)
             self.update({here: loaded[there] for here, there in wanted.items()})
 

@@ -5,7 +5,7 @@
     thinwire.enable(model, grads={"*": "int4", "*.embed": "lossless"})
     model.register_comm_hook(None, thinwire.ddp_hook())
     torch.distributed.init_process_group("cpu:thinwire,cuda:nccl")
-    thinwire.delta.encode(old, new)                              weights that have changed, for somewhere else
+    thinwire.delta.encode(old, new)                              changes of weights, as a message
     python -m thinwire info | diff | patch
 
 Each name is loaded at its first use, because torch imports this file in every program."""

@@ -14,7 +14,7 @@ from .version import __version__
 
 
 class _Progress:
-    """Prints progress on stderr: on a terminal each line overwrites the last one, in a file it follows it."""
+    """Prints progress on stderr. On a terminal each line overwrites the last one; elsewhere lines follow."""
 
     def __init__(self, quiet: bool):
         self._terminal = sys.stderr.isatty()
@@ -83,7 +83,7 @@ def _doctor(args: argparse.Namespace) -> int:
         capi.check_ucx()
     except ImportError as error:  # say on which node
         raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would wait until the call ends
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process: Python's handler would run after the call
     params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None,
                                args.params)
     sys.stdout.flush()

@@ -192,7 +192,8 @@ def _class() -> typing.Any:
     return type("ThinwireBackend", (_Backend, base), ours | delegates)
 
 
-# {name of a group: its backend}, until the group is destroyed: torch itself keeps only the C++ part alive.
+# {name of a group: its backend}, until the group is destroyed. torch keeps only the C++ part alive, not
+# Python's.
 _backends: dict[str, typing.Any] = {}
 
 

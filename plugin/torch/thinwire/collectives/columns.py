@@ -23,8 +23,8 @@ from ..engine.communicators import Communicator, Request, Waitable
 from ..telemetry.tally import book
 
 KIND = "column scales"
-KEEPS = 0.5  # share of the earlier sums that each operation keeps
-SAMPLE_ROWS = 512  # rows of a matrix that are summed, at most
+KEEPS = 0.5  # factor of the sums so far when an operation adds its own, as a moving average
+SAMPLE_ROWS = 512  # about the most rows of a matrix that are sampled for its sums
 # A matrix with fewer than LEAST_ROWS rows that are not 0 is not scaled. PRIOR_ROWS of a typical row is added
 # to each column's sum, so that a column with few values that are not 0 gets no extreme scale.
 LEAST_ROWS, PRIOR_ROWS = 32, 0.25
@@ -34,7 +34,7 @@ LIMIT, FP16_LIMIT = 60, 12
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """A parameter's place in a run: the consecutive elements that belong to one rank. In elements."""
+    """A parameter's place in a run, a rank's consecutive elements. All fields are in elements."""
 
     offset: int
     n_elems: int
@@ -78,8 +78,8 @@ class _Sums:
         return values.new_zeros(len(self.widths)).index_add_(0, self._of.to(values.device), values)
 
     def exponents(self, total: torch.Tensor, limit: int) -> torch.Tensor:
-        """Returns each column's exponent: log2 of its root mean square over the geometric mean of its
-        matrix's columns. A column of zeros gets 0, the exponent of a typical column."""
+        """Returns each column's exponent: log2 of (the column's root mean square / the geometric mean of
+        those of its matrix). 0 for a column of zeros, and in a matrix with few rows (LEAST_ROWS)."""
         of = self._of.to(total.device)
         squares, rows = total.split([len(of), len(self.widths)])
         rows = rows[of].clamp(min=1)

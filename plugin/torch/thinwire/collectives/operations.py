@@ -95,7 +95,7 @@ def _codec(operation: Operation, ranks: Communicator) -> tuple[capi.Codec | None
         return None, collections.Counter({"unquantized()": everything})
     if ranks.n_nodes == 1:
         return None, collections.Counter({"ranks of one node": everything})
-    if ranks.cuda and operation.codec.says_length:  # it was not staged, so the codec would gain nothing
+    if ranks.cuda and operation.codec.says_length:  # staging.carrier() found that this codec gains nothing
         return None, collections.Counter({DECLINED: everything})
     if not operation.dtype.is_floating_point:
         return None, reasons + collections.Counter({str(operation.dtype): everything - reasons.total()})
@@ -144,7 +144,7 @@ class _Posted(typing.NamedTuple):
 
     request: Waitable
     plain: int  # bytes without a codec
-    sent: int  # bytes as it is posted
+    sent: int  # bytes with its codec
     bound: int  # the part of `sent` that is only an upper bound, because messages vary in length
     reasons: collections.Counter[str]  # {reason: number of tensors that are not quantized for it}
 

@@ -90,7 +90,8 @@ Copy = tuple[torch.Tensor, torch.Tensor]
 
 
 class Staged(Waitable):
-    """A staged operation. wait() returns when the result's copy to the GPU is enqueued; the stream waits."""
+    """A staged operation. wait() ends when the result's copy to the GPU is enqueued; the stream waits for
+    it."""
 
     def __init__(self, begin: Callable[[], Waitable], give: Copy, take: Copy, lane: Lane):
         """begin: posts the operation; the lane's thread calls it. give: the copy of the input to the host.
@@ -148,7 +149,8 @@ class Staged(Waitable):
         return self._request is None or self._request.coded  # if post() failed, wait() raises the error
 
     def follow(self) -> None:
-        """Let the current stream wait for the result. Without stream memory operations the host waits."""
+        """Let the current stream wait for the result. Without stream memory operations the host waits,
+        too."""
         if self.number:
             self._lane.current().wait_event(self._in)
         else:

@@ -7,7 +7,7 @@
 
 No bit is lost. How the values of a tensor are sent depends on its type:
 - bf16, fp16 and types of one byte: the change in units in the last place, entropy-coded;
-- fp32: the upper half so, the lower half plain;
+- fp32: the upper 16 bits likewise, the lower 16 bits plain;
 - new tensors: by the lossless codec, or, for types of one byte, entropy-coded;
 - other types, and all that coding would not shorten: plain;
 - an unchanged tensor: nothing but 17 bytes of checksums.

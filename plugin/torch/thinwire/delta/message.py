@@ -39,8 +39,8 @@ Versions = tuple[Version | None, Version]
 
 @dataclasses.dataclass
 class Head:
-    """The head of a message. bases: {new tensor: its old tensor, None for none} where the names differ.
-    removed: old tensors that are no longer there. index: (name, text) of a sharded checkpoint's index."""
+    """The head of a message. bases: {new tensor: its old tensor}, for a renamed one; None for an added one.
+    removed: old tensors that are gone. index: (name, text) of a sharded checkpoint's index file, or None."""
 
     files: list[tuple[str, str]]  # (name, safetensors header)
     bases: dict[str, str | None]
@@ -149,8 +149,8 @@ def whole(source: Source, name: str) -> int:
 
 
 def pair(old: Source, new: Source) -> tuple[dict[str, str | None], list[str]]:
-    """Returns Head's (bases, removed). A new name may belong to an old tensor of the same shape and type: the
-    only one whose name is this name with a prefix more or less; or else one with the same values."""
+    """Returns (bases, removed) for Head. A tensor counts as renamed from an old one of the same shape and
+    type if the names differ only by a prefix and no other fits, or else if the values are equal."""
     bases: dict[str, str | None] = {
         name: None for name, spec in new.specs.items() if old.specs.get(name) != spec}
     left: dict[Spec, list[str]] = collections.defaultdict(list)

@@ -1,5 +1,5 @@
-"""The trainer's side of a stream to a vLLM server's workers. The trainer makes the server follow by control
-calls, by vLLM's own interface (vllm.py) or by TRL's:
+"""The trainer's side of a stream to a vLLM server's workers. The trainer tells the server to update its
+weights by control calls: through vLLM's own interface (vllm.py), or through TRL's:
 
     AsyncGRPOTrainer(..., weight_transfer=Transfer(VLLMClient(url), host))        trl.experimental.async_grpo
 
@@ -58,9 +58,9 @@ class Client(typing.Protocol):
 
 
 class Sender:
-    """Publishes weights, and makes the server's `n_workers` workers follow. After an error all links are
-    closed; the next send() makes new ones. keep: number of the newest changes that are kept for workers that
-    are behind; older workers are sent all weights."""
+    """Publishes weights, and lets the server's `n_workers` workers update theirs. After an error all links
+    are closed; the next send() makes new ones. keep: number of the newest changes that are kept for workers
+    that are behind; older workers are sent all weights."""
 
     def __init__(self, client: Client, n_workers: int, host: str, keep: int = 4, timeout_sec: float = 600.0):
         self._client, self._n_workers, self._keep, self._timeout_sec = client, n_workers, keep, timeout_sec

@@ -1,9 +1,8 @@
 """Sharded weights: each training rank sends its own shards, and no rank gathers them.
 
-    publisher = Publisher(shards(model.state_dict()))        each training rank; publish() as for whole
-    tensors subscriber = ShardsSubscriber(model.state_dict())        inference, with whole tensors or other
-    shards subscriber.apply(messages)                               one message of each training rank, in rank
-    order
+    publisher = Publisher(shards(model.state_dict()))        each training rank, as for whole tensors
+    subscriber = ShardsSubscriber(model.state_dict())        inference, with whole tensors or other shards
+    subscriber.apply(messages)                               one of each training rank, in rank order
 
 A message has a shard as a tensor with a name like "up.weight[0:128,64:128]": the whole tensor's name and the
 shard's range in each dimension. apply() writes nothing unless all messages are right."""
@@ -74,8 +73,8 @@ def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
 
 def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
     """Returns [(dimension of the mesh, dimension of the tensor that it splits)], in the order of splitting.
-    Usually that is the mesh's order. FSDP2's dimension comes before that of tensor or expert parallelism in
-    the mesh, but it splits last; torch calls that a strided shard."""
+    Usually that is the mesh's order. But FSDP2 splits last, although its dimension of the mesh comes before
+    that of tensor or expert parallelism. torch calls its part a strided shard."""
     placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
     plain: list[tuple[int, int]] = []
     strided: list[tuple[int, int]] = []

@@ -24,7 +24,7 @@ TYPES = {
     "U64": (8, None), "U32": (4, None), "U16": (2, None), "U8": (1, None),
     "BOOL": (1, None), "C64": (8, None),
 }
-PACKED = {"F4": 2}  # {type: how many of its numbers, which shapes count, are an element}
+PACKED = {"F4": 2}  # {type: numbers in one element}; shapes count numbers
 HEADER_BYTES_MAX = 1 << 28
 INDEX = ".safetensors.index.json"
 
@@ -83,7 +83,7 @@ class Scratch:
 @dataclasses.dataclass
 class _Entry:
     spec: Spec
-    begin: int  # in bytes, from the beginning of the data
+    begin: int  # offset in bytes, from the beginning of the data
 
 
 def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
@@ -200,7 +200,7 @@ def is_plain_name(name: object) -> bool:
 
 
 class Tensors:
-    """Tensors in this process's memory: places: {name: (spec, address)}. keep: owners of the memory."""
+    """Tensors in this process's memory. places: {name: (spec, address)}. keep: objects that own it."""
 
     def __init__(self, places: dict[str, tuple[Spec, int]], keep: object):
         self.specs = {name: spec for name, (spec, _) in places.items()}

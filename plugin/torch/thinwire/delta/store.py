@@ -30,7 +30,7 @@ class Store:
         import fsspec
 
         self._files, self._root = fsspec.core.url_to_fs(url, **options)
-        self._bucket = self._root.partition("/")[0]  # "" in a file system
+        self._bucket = self._root.partition("/")[0]  # "" for a file system
         self._every = every
         self._last: Version | None = None
 

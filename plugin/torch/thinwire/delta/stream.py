@@ -1,13 +1,15 @@
 """A stream of messages from a trainer to inference servers.
 
-    publisher = Publisher(model.state_dict())          the trainer publisher.publish(model.state_dict())
-    after each step, or after some messages = publisher.since(have)                   for a server with
-    version `have`, or None for no version subscriber = Subscriber(model.state_dict())        the inference
-    server subscriber.apply(message)                          sets subscriber.version
+    publisher = Publisher(model.state_dict())          the trainer
+    publisher.publish(model.state_dict())              after each step, or after some
+    messages = publisher.since(have)                   for a server with version `have`, or with None
+    subscriber = Subscriber(model.state_dict())        the inference server
+    subscriber.apply(message)                          sets subscriber.version
 
 How messages travel is up to the caller. The publisher keeps a copy of the weights in host memory and the last
 messages. A subscriber holds its weights and one message. Both need a few chunks of 2 M elements more. A
-message is applied in place, which a model that computes meanwhile would see. So do it between batches."""
+message is applied in place. A model that computes meanwhile would see a mix of both versions, so apply
+messages between batches."""
 
 from __future__ import annotations
 
@@ -64,8 +66,8 @@ class Publisher:
 
 
 class Subscriber:
-    """Weights, {name: tensor}, that are updated in place to a publisher's versions. version: the publisher's
-    version that they are; None if they are no version, as before the first message."""
+    """Weights, {name: tensor}, that follow a publisher's in place. version: the publisher's version that the
+    weights are; None before the first message, and if they are a mix."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self.weights, self._threads = dict(weights), threads

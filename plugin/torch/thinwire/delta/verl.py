@@ -37,7 +37,7 @@ class Place(typing.NamedTuple):
     host: str
     port: int
     secret: str
-    n_breaks: int  # number of times its connections broke; a change of any worker's makes all connect anew
+    n_breaks: int  # times that its connections broke; if it changes for any worker, all connect anew
 
 
 @CheckpointEngineRegistry.register("thinwire")

@@ -89,8 +89,8 @@ class ThinwireWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 @dataclasses.dataclass
 class TrainerInit(TrainerInitInfo):
-    """host: trainer rank 0's address for vLLM's workers. n_workers: number of all of vLLM's workers, TP * PP
-    * DP. keep, timeout_sec: see Sender."""
+    """host: trainer rank 0's address for vLLM's workers. n_workers: number of vLLM's workers, TP * PP * DP.
+    keep, timeout_sec: see Sender."""
 
     backend: typing.ClassVar[str] = "thinwire"
 

@@ -34,7 +34,7 @@ def _ipv4(device: str) -> str | None:
 
 
 def _ipv6(device: str) -> str | None:
-    """Returns the device's first IPv6 address for use by other hosts: not a link-local one. Or None."""
+    """Returns the device's first IPv6 address, or None. Skips link-local ones, useless to other hosts."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/net/if_inet6").read_text().splitlines():
             digits, _, _, _, _, name = line.split()

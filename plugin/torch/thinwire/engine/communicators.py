@@ -212,7 +212,7 @@ class Engine:
         self._ranks = ranks  # numbers in the world, ascending
         self._transport, self._all = C.c_void_p(), C.c_void_p()
         self._communicators: dict[tuple[str, bool], Communicator] = {}
-        self._counted: dict[Callable[[Communicator], int], int] = {}  # sums of counters, kept by close()
+        self._counted: dict[Callable[[Communicator], int], int] = {}  # {counter: sum}, set by close()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._meeting: Meeting | None = Meeting(world, ranks, timeout_sec)
@@ -348,7 +348,7 @@ class Engine:
 
 
 def nccl_comm(group: dist.ProcessGroup) -> int:
-    """Returns the address of a group's NCCL communicator, which an all-reduce makes if it is missing."""
+    """Returns the address of a group's NCCL communicator. An all-reduce makes it if there is none yet."""
     if not inside.nccl_comm(group):
         dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
     return inside.nccl_comm(group)

@@ -171,8 +171,8 @@ class Meeting:
         _fixed_port.leave(self)
 
     def forget(self) -> None:
-        """Delete this meeting's keys and drop the store, when all ranks have met. A store that is kept alive
-        would keep its port from the program's next store."""
+        """Delete this meeting's keys and drop the store, when all ranks have met. A store that stays alive
+        keeps its port, which the program's next store may need."""
         if self._place == 0:
             for place in range(len(self._ranks)):
                 with contextlib.suppress(RuntimeError):

@@ -105,9 +105,8 @@ class Plain(Table):
 
 
 class Whole(Table):
-    """One tensor as one segment. counts: the elements of each rank's shard, or, in an all-to-all, the
-    elements sent to each rank; None to split evenly. recv_counts: elements from each rank, in an
-    all-to-all."""
+    """One tensor as one segment. counts: elements of each rank's shard; in an all-to-all, elements sent to
+    each rank; None to split evenly. recv_counts: in an all-to-all, elements received from each rank."""
 
     def __init__(self, n_elems: int, row_elems: int = 0, counts: Sequence[int] | None = None,
                  recv_counts: Sequence[int] | None = None):

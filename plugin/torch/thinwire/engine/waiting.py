@@ -75,7 +75,7 @@ def abort_groups() -> None:
 
 
 def _waits_in() -> types.FrameType | None:
-    """Returns torch.distributed's or autograd's Python frame that the main thread is in, or None."""
+    """Returns the Python frame of torch.distributed or autograd that the main thread is in, or None."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and frame.f_code.co_filename.endswith(CALLING_FILES):
         frame = frame.f_back
@@ -97,7 +97,7 @@ def _raise_there(frame: types.FrameType, failure: capi.ThinwireError) -> None:
     C.pythonapi.PyThreadState_SetAsyncExc(thread, C.py_object(ThinwireError))
 
 
-_freed: types.FrameType | None = None  # the frame that _free() has freed last: several engines may call it
+_freed: types.FrameType | None = None  # the last frame that _free() freed; several engines may call _free()
 _freeing = threading.Lock()
 
 
