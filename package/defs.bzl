@@ -24,10 +24,10 @@ PUBLIC_HEADERS = [
 ABI = "0.3"
 SONAME = "libthinwire.so." + ABI
 
-# Static libraries that are linked into ours, with their names hidden. So ours needs only glibc and libgcc_s, which
-# practically every system has, and UCX if ranks share a node, which it loads itself. --as-needed drops the shared
-# versions of these libraries, which dependencies name later. libgcc_s stays shared: its static version needs glibc
-# 2.35, while all else here needs 2.34.
+# Static libraries that are linked into ours, with their names hidden. So ours needs only glibc and libgcc_s,
+# which practically every system has, and UCX if ranks share a node, which it loads itself. --as-needed drops
+# the shared versions of these libraries, which dependencies name later. libgcc_s stays shared: its static
+# version needs glibc 2.35, while all else here needs 2.34.
 LINKED_IN = [
     "-Wl,--as-needed",
     "-l:libsodium.a",

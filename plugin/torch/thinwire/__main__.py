@@ -83,7 +83,7 @@ def _doctor(args: argparse.Namespace) -> int:
         capi.check_ucx()
     except ImportError as error:  # say on which node
         raise ImportError("%s: %s" % (os.uname().nodename, error)) from None
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process: Python's handler would run after the call
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # let Ctrl-C end the call: Python would wait for its end
     params = capi.DoctorParams(args.seconds, args.streams, os.fsencode(args.json) if args.json else None,
                                args.params)
     sys.stdout.flush()
