@@ -84,7 +84,7 @@ def _hook(check: Callable[[], None]) -> str:
 
 
 def _entry_point() -> str:
-    """Returns why TW_FSDP would have no effect; "" if it has."""
+    """Returns why TW_FSDP would have no effect; "" if it would have its effect."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set"
     points = importlib.metadata.entry_points(group="torch.backends")

@@ -261,7 +261,7 @@ def wrap_fsdp2(place: tuple[str, str], make: Callable[[Callable], Callable]) -> 
 
 
 def wrap_group_init(make: Callable[[Callable], Callable]) -> None:
-    """Wrap the constructor of FSDP2's groups of parameters, at each call: each patch() has its policy."""
+    """Wrap the constructor of FSDP2's groups once more at each call: every patch() has its own policy."""
     owner = module("_fsdp_param_group").FSDPParamGroup
     owner.__init__ = functools.wraps(owner.__init__)(make(owner.__init__))
 
@@ -421,7 +421,7 @@ def class_name(param: Any) -> str:
 
 
 def is_watched(param: Any) -> bool:
-    """Returns whether backward needs the gradient: an optimizer steps in it, or it is offloaded."""
+    """Returns whether the gradient is used during backward: by an optimizer step, or for offloading."""
     return bool(getattr(param.sharded_param, "_post_accumulate_grad_hooks", None)) or param.offload_to_cpu
 
 
@@ -452,8 +452,8 @@ def runs_root(state: Any) -> bool:
 
 
 def may_run_root(state: Any) -> bool:
-    """Returns whether the present forward pass may have begun at this module. It is not known if the pass
-    failed before torch had noted where it began."""
+    """Returns whether the present forward pass may have begun at this module. True also if torch has not
+    noted where it began, as after an early failure."""
     return state._is_root or state._state_ctx.iter_forward_root in (None, state)
 
 

@@ -51,7 +51,7 @@ class Shaped(typing.NamedTuple):
 def by_codec(
     pieces: Sequence[segments.Piece], offsets: Sequence[int], codec_of: Callable[[str], capi.Codec | None],
 ) -> list[tuple[capi.Codec | None, Sequence[segments.Piece], Sequence[int]]]:
-    """Group pieces by their codecs (codec_of: name). Returns (codec, pieces, their offsets) for each."""
+    """Group pieces by codec. codec_of: codec for a name. Returns (codec, pieces, offsets) for each."""
     found: dict[str, tuple[capi.Codec | None, list[segments.Piece], list[int]]] = {}
     for piece, offset in zip(pieces, offsets):
         codec = codec_of(piece.name)

@@ -90,8 +90,8 @@ Copy = tuple[torch.Tensor, torch.Tensor]
 
 
 class Staged(Waitable):
-    """A staged operation. wait() ends when the result's copy to the GPU is enqueued; the stream waits for
-    it."""
+    """A staged operation. wait() ends when the result's copy to the GPU is enqueued, and lets the current
+    stream wait for that copy."""
 
     def __init__(self, begin: Callable[[], Waitable], give: Copy, take: Copy, lane: Lane):
         """begin: posts the operation; the lane's thread calls it. give: the copy of the input to the host.

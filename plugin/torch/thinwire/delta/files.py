@@ -52,7 +52,8 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
 
 
 class _complete:
-    """Writes a file or folder under a temporary name. Its real name comes at the end, unless that fails."""
+    """Context of writing a file or folder. It has a temporary name until the end, when it gets its real name,
+    or is removed after an exception."""
 
     def __init__(self, path: pathlib.Path):
         if path.is_dir():

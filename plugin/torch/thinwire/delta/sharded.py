@@ -162,7 +162,8 @@ class ShardsSubscriber:
 
     @property
     def versions(self) -> list[Version | None]:
-        """The version of each training rank's weights here, for its Publisher.since(); [] at first."""
+        """The version of each training rank's weights that are here, for that rank's Publisher.since(). []
+        before the first messages."""
         return [one.version for one in self._ranks]
 
     def apply(self, messages: Sequence[bytes]) -> None:

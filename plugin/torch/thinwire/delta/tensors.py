@@ -127,7 +127,8 @@ class _Arriving:
             yield name, name if self._old.get(name) == spec else None, spec
 
     def of(self, chunk: chunks.Chunk) -> Source:
-        """Returns a source of the chunk's tensors. Call it once per chunk, in order: it drops used ones."""
+        """Returns a source of the chunk's tensors. Call it once for each chunk, in order: it lets go of
+        tensors without later chunks."""
         found = {run.name: self._held[run.name] for run in chunk}
         for run in chunk:
             if run.first + run.n == run.spec.n_elems:

@@ -355,7 +355,7 @@ def nccl_comm(group: dist.ProcessGroup) -> int:
 
 
 class _Job:
-    """The engines of torch's default group: {their ranks: engine}. A new group closes the old one's."""
+    """The engines of torch's default group: {their ranks: engine}. A new default group closes old engines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -145,7 +145,8 @@ def make_room(group: object) -> None:
 
 
 def end_with(group: object, request: Waitable, kind: str) -> None:
-    """Make backward wait for this reduction at its end, and raise its exception. Without one wait now."""
+    """Make the backward pass wait for this reduction at its end, and raise the reduction's exception there.
+    If no backward pass runs, wait now."""
     result = Result()
     result.comes_of(request, kind)
     if inside.backward_pass() == -1:

@@ -241,7 +241,8 @@ class _AllGather(_Comm):
         return self._shapes[key]
 
     def _gathered(self) -> list[tuple[int, torch.dtype]]:
-        """Returns (elements in a rank's run, type) of each parameter; [] if a tensor's class decides that."""
+        """Returns [(elements in a rank's run, type)] by parameter; [] if a tensor's class decides
+        (OWN_GATHER)."""
         found = [inside.gathered(one) for one in inside.params(self.group)]
         return [] if None in found else [one for one in found if one is not None]
 
@@ -282,7 +283,8 @@ class _AllGather(_Comm):
 
     def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator,
               staged: bool) -> replicas.Unit | None:
-        """Returns the replica for gathers with such runs. If there is none, counts why and returns None."""
+        """Returns the replica for gathers of runs of this type and size. If none, counts why, for the report,
+        and returns None."""
         parts = self._kept_parts(dtype, run)
         key = (ranks, run, dtype, tuple(parts))
         if key not in self._units:

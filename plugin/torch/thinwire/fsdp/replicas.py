@@ -172,7 +172,7 @@ def _free(pointer: C.c_void_p, memory_bytes: int) -> None:
 
 
 class Keeper:
-    """Makes and closes the replicas on one communicator. All of its ranks must call each method together."""
+    """Makes and closes the replicas on one communicator; both are collective over its ranks."""
 
     def __init__(self, communicator: Communicator):
         self.communicator, self.pointer = communicator, C.c_void_p()
@@ -223,7 +223,7 @@ class Keeper:
 
 
 def keeper_of(communicator: Communicator) -> Keeper | None:
-    """Returns a communicator's keeper. The first call is collective. None for UNEVEN nodes."""
+    """Returns a communicator's keeper, or None because of UNEVEN. The first call is collective."""
     with communicator.keeping:
         if communicator.keeper is None and not communicator.is_uneven:
             try:

@@ -64,7 +64,7 @@ def _count(model: DistributedDataParallel, seen: _Model) -> None:
         first.register_post_accumulate_grad_hook(count)
 
 
-# FSDP1's collectives, by all names of theirs. {name: n}: a rank sends n * (W - 1) / W of the whole.
+# FSDP1's collectives, by all their names. {name: n}: a rank sends n * (W - 1) / W of the whole.
 _FSDP1_CALLS = {"all_gather": 1, "all_gather_single": 1, "all_gather_into_tensor": 1,
                 "reduce_scatter_single": 1, "reduce_scatter_tensor": 1, "all_reduce": 2}
 

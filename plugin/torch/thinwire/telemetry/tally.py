@@ -65,8 +65,8 @@ class Tally:
     # {(group of parameters, parameter): loss}
     losses: dict[tuple[str, str], Loss] = dataclasses.field(default_factory=dict)
     samples: int = 0  # number of samples that were encoded without loss, for the estimate
-    sampled_bytes: int = 0  # bytes of these samples: plain, and (next line) encoded
-    sampled_lossless_bytes: int = 0
+    sampled_bytes: int = 0  # plain bytes of these samples
+    sampled_lossless_bytes: int = 0  # bytes of these samples when encoded without loss
 
     @property
     def exact(self) -> collections.Counter[str]:

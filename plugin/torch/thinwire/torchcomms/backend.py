@@ -67,7 +67,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def _store(rank: int, size: int, timeout: datetime.timedelta) -> dist.Store:
-    """Returns the store at MASTER_ADDR and MASTER_PORT, as torch.distributed does: torchrun's if there."""
+    """Returns the store at MASTER_ADDR and MASTER_PORT, as torch.distributed does (torchrun's, if any)."""
     if size == 1:
         return dist.HashStore()
     store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
