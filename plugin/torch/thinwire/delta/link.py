@@ -1,5 +1,5 @@
 """A stream's messages over TCP, each after its length. Both ends prove to each other that they know
-a secret, which they got in some other way. With TW_NET_ENCRYPT=y, or sealed=True, all bytes are sealed:
+a secret, which they got in some other way. With TW_NET_ENCRYPT=y, or sealed=True, messages are sealed:
 encrypted and authenticated. If only one end seals, both ends raise an error.
 
     serve(accept(listener, secret), publisher.since)          the trainer, for each subscriber
