@@ -284,8 +284,9 @@ static tw_status_t try_metrics(const char *path)
 /** End the last line. A killed process may have left it incomplete. */
 static void end_line(FILE *file)
 {
-    if (fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n') {
-        (void)fseek(file, 0, SEEK_END);
+    const int is_open = fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
+    (void)fseek(file, 0, SEEK_END); /* C asks for this between a read and a write */
+    if (is_open) {
         (void)fputc('\n', file);
     }
 }

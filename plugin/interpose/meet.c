@@ -134,7 +134,8 @@ void tw_ip_meeting_invite(ncclUniqueId *id)
     tw_ip_place_t place = {.port = 0};
     if (getenv("NCCL_COMM_ID") || !is_free(id) || !read_address(id, place.address) ||
         getrandom(mark.secret, sizeof(mark.secret), 0) != (ssize_t)sizeof(mark.secret)) {
-        tw_warn("nccl: a communicator is left alone: NCCL_COMM_ID is set, or its id has no room, or no address of a "
+        tw_warn("nccl: a communicator is left alone: NCCL_COMM_ID is set, or its id has no room, or no "
+                "address of a "
                 "usable kind");
         return;
     }

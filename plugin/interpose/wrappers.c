@@ -207,8 +207,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n_excluded, nccl
 ncclResult_t ncclCommGrow(ncclComm_t comm, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config)
 {
-    tw_ip_meeting_t *meeting =
-        tw_ip_redirect_loaded() == TW_OK ? tw_ip_meeting_settled(TW_IP_GROWN) : NULL;
+    tw_ip_meeting_t *meeting = tw_ip_redirect_loaded() == TW_OK ? tw_ip_meeting_settled(TW_IP_GROWN) : NULL;
     if (!meeting) {
         return ncclSystemError;
     }

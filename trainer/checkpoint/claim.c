@@ -104,7 +104,8 @@ tw_status_t tw_checkpoint_candidates(const char *folder, uint64_t **steps, size_
     tw_status_t status = tw_checkpoint_steps(folder, 0, &all, &n_all);
     *steps = NULL;
     *n_steps = 0;
-    if (status == TW_ERR_NO_MEMORY) {
+    if (status != TW_OK && status != TW_ERR_NOT_FOUND) {
+        free(all);
         return status;
     }
     uint64_t *found = calloc(n_all + 1, sizeof(*found));

@@ -93,9 +93,10 @@ static int parse_step(const char *name, int unfinished, uint64_t *step)
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') {
         return 0;
     }
-    char *end;
+    char *end, same[32];
     *step = strtoull(name + 5, &end, 10);
-    return strcmp(end, unfinished ? UNFINISHED : "") == 0;
+    tw_checkpoint_step_name(*step, same);
+    return strncmp(name, same, strlen(same)) == 0 && strcmp(end, unfinished ? UNFINISHED : "") == 0;
 }
 
 static int compare_steps(const void *a, const void *b)
@@ -126,7 +127,7 @@ tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **ste
     *n_steps = 0;
     DIR *folder = opendir(path);
     if (!folder) {
-        return tw_status_from_errno(errno);
+        return errno == ENOENT ? TW_ERR_NOT_FOUND : tw_input_failed(path, "open it");
     }
     tw_status_t status = list_steps(folder, unfinished, steps, n_steps);
     closedir(folder);

@@ -87,7 +87,7 @@ static tw_status_t find_folder(const char *path, char *folder)
     size_t n_steps;
     char name[32];
     tw_status_t status = tw_checkpoint_steps(path, 0, &steps, &n_steps);
-    if (status != TW_ERR_NO_MEMORY) {
+    if (status == TW_OK || status == TW_ERR_NOT_FOUND) {
         status = find_step(path, steps, n_steps, &step);
     }
     if (status == TW_OK) {

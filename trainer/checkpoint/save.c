@@ -214,19 +214,32 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
+/** Rename the complete folder where the file system, such as NFS, can do it only to a name that is free. A crash
+ *  in between leaves the earlier save under another name. */
+static tw_status_t give_name_in_turn(const saving_t *saving)
+{
+    char aside[TW_CHECKPOINT_PATH_BYTES];
+    TW_TRY(tw_checkpoint_path(aside, "%s.replaced", saving->folder));
+    TW_TRY(tw_checkpoint_remove_folder(aside));
+    if ((rename(saving->folder, aside) != 0 && errno != ENOENT) ||
+        rename(saving->temporary, saving->folder) != 0) {
+        return tw_input_failed(saving->folder, "give a folder this name");
+    }
+    return tw_checkpoint_remove_folder(aside);
+}
+
 /** Rename the complete folder. If the step's folder exists from an earlier save, exchange the two. */
 static tw_status_t give_name(const saving_t *saving)
 {
     if (renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_NOREPLACE) == 0) {
         return TW_OK;
     }
-    if ((errno == EEXIST &&
-         renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_EXCHANGE) == 0) ||
-        /* not every file system supports these flags */
-        (errno == EINVAL && rename(saving->temporary, saving->folder) == 0)) {
+    if (errno == EEXIST &&
+        renameat2(AT_FDCWD, saving->temporary, AT_FDCWD, saving->folder, RENAME_EXCHANGE) == 0) {
         return TW_OK;
     }
-    return tw_input_failed(saving->folder, "give a folder this name");
+    return errno == EINVAL ? give_name_in_turn(saving)
+                           : tw_input_failed(saving->folder, "give a folder this name");
 }
 
 /** Remove a step's folder. It gets an incomplete one's name first, since a crash may leave half of it. */

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,20 @@
 #include "tests/collectives/world.h"
 #include "tests/common/fixture.h"
 #include "tests/trainer/checkpoint/older.h"
+
+/* Set: this process's file system knows no flags of renameat2, as NFS. */
+static bool knows_no_flags;
+
+/* Called in place of the C library's. */
+extern "C" int renameat2(int old_fd, const char *old_path, int new_fd, const char *new_path,
+                         unsigned int flags) noexcept
+{
+    if (knows_no_flags && flags != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return static_cast<int>(syscall(SYS_renameat2, old_fd, old_path, new_fd, new_path, flags));
+}
 
 namespace
 {
@@ -213,6 +228,17 @@ TEST_F(Checkpoint, TheSameStepTwice)
     EXPECT_EQ(2, tw_checkpoint_run_get(open_)->world);
 }
 
+TEST_F(Checkpoint, TheSameStepTwiceWhereNothingIsExchanged)
+{
+    knows_no_flags = true;
+    save(3, 10);
+    save(2, 10);
+    knows_no_flags = false;
+    EXPECT_EQ((std::set<std::string>{"step-00000010"}), names());
+    expect_loads(1, 10);
+    EXPECT_EQ(2, tw_checkpoint_run_get(open_)->world);
+}
+
 /* Whoever has written waits for those that have not, longer than any operation may take. */
 TEST_F(Checkpoint, WritingMayTakeLonger)
 {
@@ -397,6 +423,10 @@ TEST_F(Checkpoint, NothingThere)
 {
     expect_log("no checkpoint there");
     EXPECT_EQ(TW_ERR_NOT_FOUND, open());
+    std::ofstream(folder_) << "not a folder";
+    expect_log("cannot open it: Not a directory");
+    EXPECT_NE(TW_OK, open());
+    unlink(folder_.c_str());
 }
 
 /* One rank cannot write: all of them hear of it, and the old checkpoint stays. */
