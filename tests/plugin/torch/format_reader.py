@@ -1,13 +1,16 @@
 """A reader of messages of changed weights in plain Python: what it knows of them stands in
-docs/delta-format.md, and it uses nothing of the package. Slow; for tests."""
+docs/delta-format.md, and it uses nothing of the package. Whatever it raises, the message is refused. Slow;
+for tests."""
 
-import collections
 import itertools
 import json
 import math
+import pathlib
+import re
 import struct
 import zlib
 
+import numpy as np
 from xxh3 import xxh3
 
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
@@ -15,31 +18,15 @@ SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F
          "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "C64": 8}
 TYPE_NUMBERS = {"F32": 0, "BF16": 1, "F16": 2}
 PLAIN, DELTA, LOSSLESS, HALVES, DELTA8, NIBBLES = range(6)
-START, SUM, ESCAPE, BLOCK = 0x10000, 1024, 31, 65536
-RAW, TAILS_CODED = 0xFFFFFFFF, 0xFFFFFFFE
-WIDTHS = 0x52, 0x43, 0x39, 0x32
-COMMON = [bytes.fromhex(row) for row in (
-    "00000000000000000000000000000000000000000000000000000000000000030403040507080d10"
-    "14181f24282c32363c424750586875a2c1b07a633107000000000000000000000000000000000000",
-    "000000000000000000000000000000000000000000000000030405050608090b0e1115161b202529"
-    "2d3134393f43464a4f53596167728499b2b79e796542210900000000000000000000000000000000",
-    "0000000000000000000000000000000000000000000304050608090b0b0d1012161a2124292d3235"
-    "383d42464b5054575e63687177818b97a3adaa9b8270502e09000000000000000000000000000000",
-    "000000000000000000000000000000000000000304050606080a0d1113171d2124272c3134393d42"
-    "454a5053575b61656970747980848b9299a0a3a29889736246240900000000000000000000000000",
-    "00000000000000000000000000000000030303040507090b0d101215191e22252a2f32363b404348"
-    "4d5155595e62656a6f73777c81868a9094989c9d9a938675654e3214050000000000000000000000",
-    "000000000000000000000000000000030304050607090b0d0f13171c2124282c3134383d4145484d"
-    "5155595e6265696d7275797e8285898e919496989895908474644c2f0e0000000000000000000000",
-    "00000000000000000000000000030404050607080a0b0e1114181c2124272c3134373c4143474b50"
-    "53565b6163656b7073757a808284898e919194969693918a7e6b5b43240900000000000000000000",
-    "00000000000003030003030406060708090b0a0d10161e1f2021292d3334393b3e4144484c505256"
-    "5a6063666a6f7073787a7c7f8182858688898b8e929192908c8378685b49341c0b03000000000000",
-)]
+START, BLOCK, ESCAPE, RAW, TAILS_CODED = 0x10000, 0x10000, 31, 0xFFFFFFFF, 0xFFFFFFFE
+DENSITIES = [*range(16), *(16 + (code & 15) << (code >> 4) - 1 for code in range(16, 256))]
+# The page has the common tables, and nothing else does.
+PAGE = (pathlib.Path(__file__).parents[3] / "docs/delta-format.md").read_text(encoding="utf-8")
+COMMON = [bytes.fromhex(row) for row in re.findall(r"^ {4}([0-9a-f]{80}\n {4}[0-9a-f]{80})$", PAGE, re.M)]
 
 
 class FormatError(ValueError):
-    pass
+    """The message is not as the page says, or was made from other weights."""
 
 
 def expect(true, what):
@@ -47,568 +34,379 @@ def expect(true, what):
         raise FormatError(what)
 
 
-class Bytes:
-    """Bytes that are taken from the front, and bits, the lowest of a byte first."""
-
-    def __init__(self, data):
-        self.data, self.at, self.bit = data, 0, 0
-
-    def take(self, n):
-        expect(n <= len(self.data) - self.at, "it ends too early")
-        self.at += n
-        return self.data[self.at - n : self.at]
-
-    def struct(self, layout):
-        found = struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
-        return found if len(found) > 1 else found[0]
-
-    def words(self, n):
-        return list(struct.unpack("<%dH" % n, self.take(2 * n)))
-
-    def number(self):
-        found = 0
-        for shift in range(0, 35, 7):
-            byte = self.struct("B")
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                expect(found < 1 << 32, "a number is too large")
-                return found
-        raise FormatError("a number is too long")
-
-    def bits(self, n):
-        found = 0
-        for i in range(n):
-            if not self.bit:
-                self.current = self.struct("B")
-            found |= (self.current >> self.bit & 1) << i
-            self.bit = (self.bit + 1) % 8
-        return found
-
-    def end_bits(self):
-        expect(not self.bit or not self.current >> self.bit, "bits are left")
-
-    def end(self):
-        expect(self.at == len(self.data), "bytes are left")
+def check32(data):
+    """The checksum of 32 bits of bytes, seen as 16-bit words."""
+    words = np.frombuffer(data, "<u2").astype(np.uint32)
+    places = np.arange(1, len(words) + 1, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    return int(((words + places) ** 2).sum(dtype=np.uint32))
 
 
-def check32(words):
-    return sum((word + (i + 1) * 0x9E3779B1 & 0xFFFFFFFF) ** 2 for i, word in enumerate(words)) & 0xFFFFFFFF
+def blocks_of(n, size):
+    return [range(first, min(first + size, n)) for first in range(0, n, size)]
 
 
-def check32_bytes(data):
-    expect(len(data) % 2 == 0, "an odd number of bytes")
-    return check32(struct.unpack("<%dH" % (len(data) // 2), data))
-
-
-# ---- the coder: 32 lanes of rANS
-
-
-def slots(freq):
-    """[(symbol, frequency, slot in the symbol)] of the 1024 slots."""
-    return [(symbol, n, slot) for symbol, n in enumerate(freq) for slot in range(n)]
-
-
-class Lanes:
-    """What is left of a block while it is decoded, from its last element to its first."""
-
-    def __init__(self, body, sizes):
-        self.words = body.words(sizes & 0xFFFF)
-        self.lanes = list(body.struct("32I"))
-        self.escapes = body.words(sizes >> 16)
-
-    def symbol(self, lane, table):
-        x = self.lanes[lane]
-        symbol, freq, slot = table[x % SUM]
-        self.lanes[lane] = freq * (x // SUM) + slot
-        return symbol
-
-    def raw(self, lane, bits):
-        found = self.lanes[lane] & (1 << bits) - 1
-        self.lanes[lane] >>= bits
-        return found
-
-    def refill(self, lane):
-        if self.lanes[lane] < START:
-            expect(self.words, "words are missing")
-            self.lanes[lane] = self.lanes[lane] << 16 | self.words.pop()
-
-    def escape(self):
-        expect(self.escapes, "escapes are missing")
-        return self.escapes.pop()
-
-    def end(self):
-        expect(not self.words and not self.escapes, "words or escapes are left")
-
-
-def blocks_of(n):
-    return [min(BLOCK, n - first) for first in range(0, n, BLOCK)]
-
-
-# ---- DELTA
-
-
-def order(bits):
-    return bits ^ 0x7FFF if bits & 0x8000 else bits
+def order(x, sign):
+    """Count values by their size. sign: the number of the sign's bit."""
+    return x ^ (x >> sign) * ((1 << sign) - 1)
 
 
 def unzigzag(z):
     return z >> 1 ^ -(z & 1)
 
 
-def delta_table(source):
-    n, freq = source.struct("B"), [0] * 32
-    expect(n <= ESCAPE, "a table is too long")
-    for symbol in range(n):
-        low = source.struct("B")
-        freq[symbol] = low & 0x7F | source.struct("B") << 7 if low & 0x80 else low
-    freq[ESCAPE] = SUM - sum(freq)
-    expect(freq[ESCAPE] > 0, "a table leaves nothing for the escape")
+def nibbles(data):
+    """Numbers of 4 bits, the lower one of each byte first."""
+    return np.stack((data & 15, data >> 4), 1).reshape(-1)
+
+
+def slots(freq):
+    """A table: of each of 1024 slots the symbol, its frequency, and which of its slots this is."""
+    return [(symbol, n, slot) for symbol, n in enumerate(freq) for slot in range(n)]
+
+
+def slots_of(weights):
+    """The table of frequencies that are made from weights."""
+    total = sum(weights)
+    freq = [max((weight * 1024 + total // 2) // (total or 1), int(symbol == ESCAPE or weight > 0))
+            for symbol, weight in enumerate(weights)]
+    freq[freq.index(max(freq))] += 1024 - sum(freq)
     return slots(freq)
 
 
-def delta_block(source, sizes, old, base, tables_of, tables):
-    n = len(old)
-    if sizes == RAW:
-        return source.words(n)
-    lanes, new = Lanes(source, sizes), [0] * n
-    for i in reversed(range(n)):
-        lane, row = i % 32, min(max((old[i] >> 7 & 0xFF) - base, 0), 31)
-        table = tables_of[row]
-        raw_bits = min(max(table - 7, 0), 6)
-        symbol = lanes.symbol(lane, tables[table])
-        z = symbol << raw_bits | lanes.raw(lane, raw_bits)
-        lanes.refill(lane)
-        new[i] = lanes.escape() if symbol == ESCAPE else order(order(old[i]) + unzigzag(z) & 0xFFFF)
-    expect(all(lane == START for lane in lanes.lanes), "a lane does not come back")
-    lanes.end()
-    return new
+def class_tables(codes):
+    """The tables of a class's four phases."""
+    *quarters, zeros, escapes = [DENSITIES[code] for code in codes]
+    wide = [[density * width for width in (82, 67, 57, 50)] for density in quarters]
+    return [slots_of([64 * zeros, *(wide[q + 3 - phase][q % 4] + wide[q + 4 - phase][q % 4 + 1]
+                                    for q in range(0, 60, 2)), 64 * escapes]) for phase in range(4)]
 
 
-def decode_delta(data, old):
-    """16-bit values from old ones."""
-    source = Bytes(data)
-    magic, version, flags, zero, n_bytes = source.struct("BBBBI")
-    expect((magic, version, zero, n_bytes) == (0xD5, 3, 0, len(data)) and flags in (0, 1), "no delta")
-    if not flags:
-        check, new = source.struct("I"), source.words(len(old))
-        expect(check32(new) == check, "plain values are spoilt")
-    else:
-        expect(source.struct("I") == len(old), "another number of elements")
-        base, pairs = source.struct("B"), source.take(16)
-        tables_of = [pair >> shift & 15 for pair in pairs for shift in (0, 4)]
-        tables = [delta_table(source) for _ in range(16)]
-        new, entries = [], [source.struct("II") for _ in blocks_of(len(old))]
-        for n, (sizes, check) in zip(blocks_of(len(old)), entries):
-            block = delta_block(source, sizes, old[len(new) : len(new) + n], base, tables_of, tables)
-            expect(check32(block) == check, "a block is spoilt")
-            new += block
-    source.end()
-    return new
+class Lanes:
+    """The lanes of a block, and what is left of its words and escapes."""
+
+    def __init__(self, source, sizes):
+        self.words = source.array(2, sizes & 0xFFFF).tolist()
+        self.lanes = source.array(4, 32).tolist()
+        self.escapes = source.array(2, sizes >> 16).tolist()
+
+    def take(self, tables, numbers, raw_bits):
+        """Of elements with tables of these numbers: the symbols, and the raw bits or escapes."""
+        symbols, others = [0] * len(numbers), [0] * len(numbers)
+        try:
+            for i in reversed(range(len(numbers))):
+                symbols[i], freq, slot = tables[numbers[i]][self.lanes[i % 32] % 1024]
+                x, others[i] = divmod(freq * (self.lanes[i % 32] // 1024) + slot, 1 << raw_bits[i])
+                self.lanes[i % 32] = x if x >= START else x << 16 | self.words.pop()
+                if symbols[i] == ESCAPE:
+                    others[i] = self.escapes.pop()
+        except IndexError:
+            raise FormatError("words or escapes are missing") from None
+        return np.array(symbols), np.array(others)
+
+    def end(self, n_bytes=0):
+        """The bytes that the lanes began with, two in each."""
+        kept = np.array(self.lanes) - START
+        expect(not self.words and not self.escapes, "words or escapes are left")
+        expect(not (kept >> 16).any() and not kept[n_bytes // 2 :].any(), "a lane does not come back")
+        return kept.astype("<u2").tobytes()[:n_bytes]
 
 
-# ---- DELTA8
+class Source:
+    """Bytes, from which messages and their parts are taken, from the front on."""
 
-CHUNK8, RAW8, RANKED = 1 << 18, 0, 1
+    def __init__(self, data):
+        self.data, self.at, self.bit = data, 0, 0
 
+    def take(self, n):
+        expect(0 <= n <= len(self.data) - self.at, "it ends too early")
+        self.at += n
+        return self.data[self.at - n : self.at]
 
-def order8(code):
-    return code ^ 0x7F if code & 0x80 else code
+    def end(self):
+        expect(self.at == len(self.data), "bytes are left")
 
+    def struct(self, layout):
+        found = struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
+        return found if len(found) > 1 else found[0]
 
-def take_changes8(source, old):
-    """Bytes from old ones."""
-    before = [((code & 0x7C) << 5) + 0x100 for code in old]
-    after = decode_delta(source.take(struct.unpack_from("<I", source.data, source.at + 4)[0]), before)
-    return bytes(order8(order8(code) + b - a & 0xFF) for code, a, b in zip(old, before, after))
+    def array(self, size, n):
+        return np.frombuffer(self.take(size * n), "<u%d" % size).astype(np.int64)
 
+    def number(self, n_bytes=5):
+        found = 0
+        for shift in range(0, 7 * n_bytes, 7):
+            byte = self.struct("B")
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80 and found < 1 << 32:
+                return found
+        raise FormatError("a number is too large")
 
-def take_ranked8(source, n):
-    """Bytes by themselves."""
-    classes, found = source.take(32), []
-    message = source.take(struct.unpack_from("<I", source.data, source.at + 4)[0])
-    for value in decode_delta(message, [0x100] * n):
-        change = (value - 0x100 + 0x8000 & 0xFFFF) - 0x8000
-        z = 2 * change if change >= 0 else -2 * change - 1
-        found.append((z & 1) << 7 | classes[(z >> 3) % 32] << 2 & 0x7F | z >> 1 & 3)
-    return bytes(found)
+    def bits(self, n):
+        """Bits, the lowest of a byte first; behind the last one there are zeros."""
+        self.bit += n
+        return int.from_bytes(self.data, "little") >> self.bit - n & (1 << n) - 1
 
+    def take_list(self, n, centre, least, most):
+        k, found = self.bits(4), []
+        expect(k <= 11, "a list has too many low bits")
+        for group in blocks_of(n, 32):
+            high = [next((ones for ones in range(12) if not self.bits(1)), 12) for _ in group]
+            low = [self.bits(k) for _ in group]
+            high = [self.bits(13) if ones == 12 else ones for ones in high]
+            found += [centre + unzigzag(ones << k | rest) for ones, rest in zip(high, low)]
+        expect(all(least <= value <= most for value in found), "a list's value is out of bounds")
+        return np.array(found, np.int64)
 
-def decode_delta8(data, old):
-    source, new, total = Bytes(data), b"", 0
-    magic, version, zero, n_bytes, n, check = source.struct("BBHIII")
-    expect((magic, version, zero, n_bytes, n) == (0xD8, 1, 0, len(data), len(old)), "no delta of 8 bits")
-    for first in range(0, n, CHUNK8):
-        part = old[first : first + CHUNK8]
-        expect(len(data) - source.at >= 8, "it ends too early")
-        form = data[source.at]
-        source.take(1 if form in (RANKED, RAW8) else 0)
-        new += (source.take(len(part)) if form == RAW8
-                else take_ranked8(source, len(part)) if form == RANKED else take_changes8(source, part))
-        total = xxh3(new[first:], total)
-    source.end()
-    expect(total & 0xFFFFFFFF == check, "the new bytes are spoilt")
-    return new
+    def message(self, magic, version):
+        """A message inside: its third and fourth byte, and what follows its length."""
+        found, version_found, *others, n_bytes = self.struct("BBBBI")
+        expect((found, version_found) == (magic, version), "no message of %#x, or another version" % magic)
+        return *others, Source(self.take(n_bytes - 8))
 
-
-# ---- LOSSLESS
-
-Piece = collections.namedtuple("Piece", "scales classes columns zeros n row_elems first scale row_class rows")
-
-
-def density(code):
-    return code if code < 16 else 16 + (code & 15) << (code >> 4) - 1
-
-
-def frequencies(weights, present):
-    total, freq = sum(weights), []
-    for symbol, weight in enumerate(weights):
-        share = (weight * SUM + total // 2) // total if total else 0
-        freq.append(share or int(symbol == ESCAPE or bool(present[symbol])))
-    freq[freq.index(max(freq))] += SUM - sum(freq)
-    return slots(freq)
-
-
-def class_slots(table):
-    """The slots of a class's four phases."""
-    found = []
-    for phase in range(4):
-        weights = [64 * density(table[63])] + [0] * 30 + [64 * density(table[64])]
-        for s in range(1, ESCAPE):
-            at = 2 * (s - 1)
-            weights[s] = sum(density(table[at + i + 3 - phase]) * WIDTHS[(at + i) % 4] for i in (0, 1))
-        found.append(frequencies(weights, weights))
-    return found
-
-
-def common_table(row_class, window):
-    places = [k - 3 + window + 56 for k in range(63)]
-    return bytes(COMMON[row_class][at] if 0 <= at < 80 else 0 for at in places) + b"\x00\x01"
-
-
-def take_piece(source):
-    flags, n, row_elems = source.struct("B"), source.number(), source.number()
-    first, scale = source.number() if flags & 16 else 0, source.struct("h")
-    expect(n and row_elems >= 32 and first < row_elems and (first > 0) == bool(flags & 16), "a bad piece")
-    expect(abs(scale) <= 2047 and (not flags & 4 or n // row_elems >= 16), "a bad piece")
-    return Piece(flags & 1, flags & 2, flags & 4, flags & 8, n, row_elems, first, scale, flags >> 5,
-                 -(-(first + n) // row_elems))
-
-
-def take_list(source, n, centre, least, most):
-    k, found = source.bits(4), []
-    expect(k <= 11, "a list has too many low bits")
-    for first in range(0, n, 32):
-        group = range(min(32, n - first))
-        ones = []
-        for _ in group:
-            one = 0
-            while one < 12 and source.bits(1):
-                one += 1
-            ones.append(one)
-        low = [source.bits(k) for _ in group]
-        for one, rest in zip(ones, low):
-            found.append(centre + unzigzag((source.bits(13) if one == 12 else one) << k | rest))
-    expect(all(least <= value <= most for value in found), "a list's value is out of bounds")
-    return found
-
-
-def take_expectations(source, pieces, dead):
-    """Of each element: what is expected of it and its class, or None in a row of zeros."""
-    found = []
-    for piece, is_dead in zip(pieces, dead):
-        live = [row for row in range(piece.rows) if not is_dead[row]]
-        scales, classes = dict.fromkeys(live, piece.scale), dict.fromkeys(live, piece.row_class)
-        columns = [0] * piece.row_elems
-        if piece.scales:
-            scales = dict(zip(live, take_list(source, len(live), piece.scale, -2047, 2047)))
-        if piece.classes:
-            classes = dict(zip(live, take_list(source, len(live), piece.row_class, 0, 7)))
-        if piece.columns:
-            rows = piece.n // piece.row_elems
-            shift = (rows < 48) + (rows < 20)
-            most = 2047 >> shift
-            columns = [value << shift for value in take_list(source, piece.row_elems, 0, -most, most)]
-        for i in range(piece.first, piece.first + piece.n):
-            row, column = divmod(i, piece.row_elems)
-            found.append((scales[row] + 4096 + columns[column] & 0x1FFF, classes[row]) if row in scales
-                         else None)
-    return found
-
-
-def head_symbol(coded, bottom):
-    above = coded - bottom
-    return 0 if not coded else above + 1 if 0 <= above < 30 else ESCAPE
-
-
-def seven_bits(raw, n):
-    """Of each of n elements."""
-    found = []
-    for first in range(0, n, 32):
-        group = raw[first // 32 * 28 :][:28].ljust(28, b"\x00")
-        found += [byte & 0x7F for byte in group]
-        found += [sum((group[7 * i + bit] >> 7) << bit for bit in range(7)) for i in range(4)]
-    return found[:n]
-
-
-def take_heads(source, sizes, expected, tables, tails, tail_tables):
-    """Decode a block: 16 bits of each element. tails: filled, if they are coded."""
-    n, raw_bytes = len(expected), len(expected) // 32 * 28 + min(len(expected) % 32, 28) + 1 & ~1
-    in_lanes = min(raw_bytes, 64)
-    rest, lanes = source.take(raw_bytes - in_lanes), Lanes(source, sizes)
-    bottoms = [(scale & ~3) // 2 - 2048 for scale, _ in expected]
-    coded = [0] * n
-    for i in reversed(range(n)):
-        scale, row_class = expected[i]
-        symbol = lanes.symbol(i % 32, tables[row_class][scale & 3])
-        lanes.refill(i % 32)
-        coded[i] = (lanes.escape() if symbol == ESCAPE else symbol - 1 + bottoms[i] if symbol else 0) & 0x1FF
-    if tails is not None:
-        take_coded_tails(lanes, tails, [head_symbol(*one) for one in zip(coded, bottoms)], tail_tables)
-    lanes.end()
-    expect(all(lane >> 16 == 1 and (2 * i < in_lanes or lane == START) for i, lane in enumerate(lanes.lanes)),
-           "a lane does not come back")
-    raw = struct.pack("<32H", *(lane & 0xFFFF for lane in lanes.lanes))[:in_lanes] + rest
-    return [(bits & 0x40) << 9 | high << 6 | bits & 0x3F for high, bits in zip(coded, seven_bits(raw, n))]
-
-
-def take_coded_tails(lanes, tails, symbols, tables):
-    n = len(tails)
-    for first in reversed(range(0, n, 32)):
-        group, found = range(first, min(first + 32, n)), {}
-        for i in reversed(group):
-            at = max(min((symbols[i] + 1) // 2, 15) - (16 - len(tables)), 0)
-            found[i] = lanes.symbol(i % 32, tables[at])
-            lanes.refill(i % 32)
-        for i in reversed(group):
-            raw = lanes.raw(i % 32, max(15 - found[i], 0))
-            lanes.refill(i % 32)
-            tails[i] = lanes.escape() if found[i] == ESCAPE else (raw << 1 | 1) << found[i] & 0xFFFF
-
-
-def take_tails(source, dtype, how, tails):
-    n = len(tails)
-    if dtype == "F16":
-        for first in range(0, n, 32):
-            planes = source.struct("III")
-            for i in range(first, min(first + 32, n)):
-                tails[i] = sum((plane >> i - first & 1) << bit for bit, plane in enumerate(planes))
-    elif dtype == "F32" and how == RAW:
-        tails[:] = source.words(n)
-    elif dtype == "F32" and how != TAILS_CODED:
-        last = -1
-        for _ in range(how):
-            i, tail = source.struct("HH")
-            expect(last < i < n and tail, "a bad list of tails")
-            tails[i] = tail
-            last = i
-
-
-def joined(dtype, head, tail):
-    return (head if dtype == "BF16" else head << 16 | tail if dtype == "F32"
-            else head & 0x8000 | head << 3 & 0x7FF8 | tail)
-
-
-def decode_lossless(data, dtype, n_elems):
-    """The values' bytes."""
-    source = Bytes(data)
-    magic, version, number, form, n_bytes, n, check = source.struct("BBBBIII")
-    expect((magic, version, number, n_bytes, n) == (0xD6, 2, TYPE_NUMBERS[dtype], len(data), n_elems)
-           and form <= (2 if dtype == "F32" else 1), "no lossless message")
-    if form == 0:
-        values = source.take(n * SIZES[dtype])
+    def delta(self, old):
+        """16-bit values from old ones."""
+        flags, zero, source = self.message(0xD5, 3)
+        expect(flags in (0, 1) and not zero, "no delta of weights")
+        new = order(old, 15)
+        if not flags:
+            blocks, entries = [range(len(old))], [(RAW, source.struct("I"))]
+        else:
+            expect(source.struct("I") == len(old), "another number of elements")
+            base, table_of = source.struct("B"), nibbles(source.array(1, 16))
+            freqs = [[source.number(2) for _ in range(source.struct("B"))] for _ in range(16)]
+            expect(all(len(freq) <= ESCAPE and sum(freq) < 1024 for freq in freqs), "a bad table")
+            tables = [slots(freq + [0] * (ESCAPE - len(freq)) + [1024 - sum(freq)]) for freq in freqs]
+            numbers, blocks = table_of[np.clip((old >> 7 & 255) - base, 0, 31)], blocks_of(len(old), BLOCK)
+            entries = [source.struct("II") for _ in blocks]
+        for block, (sizes, check) in zip(blocks, entries):
+            if sizes == RAW:
+                new[block] = source.array(2, len(block))
+            else:
+                lanes, bits = Lanes(source, sizes), np.clip(numbers[block] - 7, 0, 6)
+                symbols, others = lanes.take(tables, numbers[block].tolist(), bits.tolist())
+                change = unzigzag(symbols << bits | others)
+                new[block] = np.where(symbols == ESCAPE, others, order(new[block] + change & 0xFFFF, 15))
+                lanes.end()
+            expect(check32(new[block].astype("<u2")) == check, "a block is spoilt")
         source.end()
-        expect(check32_bytes(values) == check, "plain values are spoilt")
-        return values
-    head_bytes = source.struct("I")
-    expect(head_bytes % 2 == 0 and 4 <= head_bytes <= len(data) - 16
-           and check32_bytes(data[16 : 16 + head_bytes]) == check, "the head is spoilt")
-    head = Bytes(data[20 : 16 + head_bytes])
-    expected, tables, tail_tables = take_lossless_head(head, n, form == 2)
-    source.take(head_bytes - 4)
-    live = [one for one in expected if one is not None]
-    entries = [head.struct("III") if form == 2 else (*head.struct("II"), RAW) for _ in blocks_of(len(live))]
-    head.end()
-    values, at = [], 0
-    for (sizes, check, how), size in zip(entries, blocks_of(len(live))):
-        coded_tails = form == 2 and how == TAILS_CODED
-        expect((how == RAW or how <= size // 128 or coded_tails)
-               and not (coded_tails and (sizes == RAW or not tail_tables)), "tails as none are")
-        begin, tails = source.at, [0] * size
-        heads = source.words(size) if sizes == RAW else take_heads(
-            source, sizes, live[at : at + size], tables, tails if coded_tails else None, tail_tables)
-        take_tails(source, dtype, how, tails)
-        expect(check32_bytes(data[begin : source.at]) == check, "a block is spoilt")
-        values += [joined(dtype, *one) for one in zip(heads, tails)]
-        at += size
-    source.end()
-    found = iter(values)
-    return b"".join((next(found) if one is not None else 0).to_bytes(SIZES[dtype], "little")
-                    for one in expected)
+        return new
 
+    def delta8(self, old):
+        """Bytes from old ones."""
+        *zeros, source = self.message(0xD8, 1)
+        n, check = source.struct("II")
+        expect(zeros == [0, 0] and n == len(old), "another number of elements")
+        new, total = np.zeros_like(old), 0
+        for chunk in blocks_of(n, 1 << 18):
+            kind = source.struct("B")
+            if kind == 0:
+                new[chunk] = source.array(1, len(chunk))
+            elif kind == 1:
+                classes = source.array(1, 32)
+                change = (source.delta(np.full(len(chunk), 256)) - 256).astype(np.int16)
+                z = change << 1 ^ change >> 15
+                new[chunk] = (z << 7 | classes[(z >> 3) % 32] << 2 | z >> 1 & 3) & 255
+            else:
+                source.at -= 1  # the byte is the first one of a message
+                value = ((old[chunk] & 0x7C) << 5) + 256
+                new[chunk] = order(order(old[chunk], 7) + source.delta(value) - value & 255, 7)
+            total = xxh3(new[chunk].astype("u1").tobytes(), total)
+        source.end()
+        expect(total & 0xFFFFFFFF == check, "the new bytes are spoilt")
+        return new
 
-def take_lossless_head(source, n, tailed):
-    window, own = source.struct("bB")
-    n_pieces = source.number()
-    expect(n_pieces <= n // 512 + 1, "too many pieces")
-    pieces = [take_piece(source) for _ in range(n_pieces)]
-    expect(sum(piece.n for piece in pieces) == n, "the pieces have another number of elements")
-    dead = []
-    for piece in pieces:
-        bits = source.take((piece.rows + 7) // 8) if piece.zeros else bytes((piece.rows + 7) // 8)
-        dead.append([bits[row // 8] >> row % 8 & 1 for row in range(piece.rows)])
-    tables = [class_slots(source.take(65) if own >> c & 1 else common_table(c, 4 * window)) for c in range(8)]
-    tail_tables = []
-    if tailed:
-        n_tables = source.struct("B")
+    def lossless_head(self, n, tailed):
+        """Which elements are not in rows of zeros; what is expected of these, and numbers of their tables;
+        the tables, those of tails, the blocks with their entries."""
+        window, own = self.struct("bB")
+        n_pieces, left, pieces, live_rows, tables, expected, numbers = self.number(), n, [], [], [], [], []
+        expect(n_pieces <= n // 512 + 1, "too many pieces")
+        for _ in range(n_pieces):
+            flags, n_elems, row_elems = self.struct("B"), self.number(), self.number()
+            first, scale = self.number() if flags & 16 else 0, self.struct("h")
+            expect(0 < n_elems <= left and row_elems >= 32 and first < row_elems and abs(scale) <= 2047
+                   and (first > 0) == (flags & 16 > 0), "a bad piece")
+            expect(not flags & 4 or n_elems // row_elems >= 16, "columns of too few rows")
+            left -= n_elems
+            pieces.append((flags, scale, row_elems, *np.divmod(np.arange(first, first + n_elems), row_elems)))
+        expect(left == 0, "the pieces have fewer elements")
+        for flags, _, _, row, _ in pieces:
+            n_rows = int(row[-1]) + 1
+            zeros = self.array(1, (n_rows + 7) // 8) if flags & 8 else np.zeros(n_rows)
+            live_rows.append(np.unpackbits(zeros.astype("u1"), bitorder="little", count=n_rows) == 0)
+        for row_class, common in enumerate(COMMON):
+            codes = (bytes(600) + common + bytes(600))[653 + 4 * window :][:63] + b"\0\1"
+            tables += class_tables(self.take(65) if own >> row_class & 1 else codes)
+        n_tables = self.struct("B") if tailed else 0
         expect(n_tables <= 16, "too many tables of tails")
-        for _ in range(n_tables):
-            weights = [density(code) for code in source.take(17)] + [0] * 15
-            tail_tables.append(frequencies(weights, weights))
-    expected = take_expectations(source, pieces, dead)
-    source.end_bits()
-    if source.at % 2:
-        expect(source.struct("B") == 0, "a byte that fills is not 0")
-    return expected, tables, tail_tables
+        tail_tables = [slots_of([DENSITIES[k] for k in self.take(17)] + [0] * 15) for _ in range(n_tables)]
+        live = np.concatenate([rows[piece[3]] for piece, rows in zip(pieces, live_rows)])
+        blocks = blocks_of(int(live.sum()), BLOCK)
+        lists = Source(self.take(len(self.data) - self.at - len(blocks) * (12 if tailed else 8)))
+        for (flags, scale, row_elems, row, column), rows in zip(pieces, live_rows):
+            scales, classes = np.full(len(rows), scale), np.full(len(rows), flags >> 5)
+            if flags & 1:
+                scales[rows] = lists.take_list(rows.sum(), scale, -2047, 2047)
+            if flags & 2:
+                classes[rows] = lists.take_list(rows.sum(), flags >> 5, 0, 7)
+            found = scales[row] + 4096
+            if flags & 4:
+                shift = (len(row) // row_elems < 48) + (len(row) // row_elems < 20)
+                found += lists.take_list(row_elems, 0, -(2047 >> shift), 2047 >> shift)[column] << shift
+            expected.append((found & 8191)[rows[row]])
+            numbers.append(4 * classes[row][rows[row]] + (expected[-1] & 3))
+        expect(0 <= 8 * len(lists.data) - lists.bit < 16 and not lists.bits(16), "bits are left, or missing")
+        entries = [(block, *self.struct("II"), self.struct("I") if tailed else RAW) for block in blocks]
+        return live, np.concatenate(expected), np.concatenate(numbers), tables, tail_tables, entries
+
+    def block(self, sizes, expected, tables, numbers, tail_tables):
+        """16 bits of each element; with tables of tails its tail, too."""
+        n, tails = len(expected), np.zeros(len(expected), np.int64)
+        if sizes == RAW:
+            return self.array(2, n), tails
+        n_raw, nothing, bottom = n // 32 * 28 + min(n % 32, 28) + 1 & ~1, [0] * n, (expected >> 2 << 1) - 2048
+        raw, lanes = self.take(n_raw - min(n_raw, 64)), Lanes(self, sizes)
+        symbols, escapes = lanes.take(tables, numbers.tolist(), nothing)
+        coded = np.where(symbols == ESCAPE, escapes, np.where(symbols > 0, symbols - 1 + bottom, 0)) & 511
+        above = np.where((coded < bottom) | (coded >= bottom + 30), ESCAPE, coded - bottom + 1) * (coded > 0)
+        numbers = np.maximum(np.minimum((above + 1) // 2, 15) - (16 - len(tail_tables)), 0)
+        for group in reversed(blocks_of(n, 32) if tail_tables else []):
+            zeros, escapes = lanes.take(tail_tables, numbers[group].tolist(), nothing)
+            # A table of one symbol alone takes nothing from the lanes.
+            _, bits = lanes.take([slots([1024])], [0] * len(group), np.maximum(15 - zeros, 0).tolist())
+            tails[group] = np.where(zeros == ESCAPE, escapes, 2 * bits + 1 << zeros) & 0xFFFF
+        raw = (lanes.end(min(n_raw, 64)) + raw).ljust(n // 32 * 28 + 28, b"\0")
+        groups = np.frombuffer(raw, "u1")[: (n + 31) // 32 * 28].reshape(-1, 28)
+        last = ((groups >> 7).reshape(-1, 4, 7) << np.arange(7)).sum(2)  # of the last four of 32 elements
+        seven = np.hstack((groups & 127, last)).reshape(-1)[:n]
+        return (seven & 64) << 9 | coded << 6 | seven & 63, tails
+
+    def tails(self, dtype, how, n):
+        """Tails that are not in the lanes."""
+        if dtype == "F16":
+            planes = self.array(4, (n + 31) // 32 * 3).reshape(-1, 3, 1) >> np.arange(32) & 1
+            return (planes << np.arange(3).reshape(3, 1)).sum(1).reshape(-1)[:n]
+        if how == RAW:
+            return self.array(2, n if dtype == "F32" else 0)
+        tails, listed = np.zeros(n, np.int64), self.array(2, 2 * how)
+        expect((np.diff(listed[0::2], prepend=-1, append=n) > 0).all() and listed[1::2].all(), "a bad list")
+        tails[listed[0::2]] = listed[1::2]
+        return tails
+
+    def lossless(self, dtype, n):
+        """Values by themselves."""
+        number, form, source = self.message(0xD6, 2)
+        n_elems, check = source.struct("II")
+        expect((number, n_elems) == (TYPE_NUMBERS[dtype], n) and form <= 1 + (dtype == "F32"), "another type")
+        if form == 0:
+            values = source.array(SIZES[dtype], n)
+            expect(check32(source.data[8 : source.at]) == check, "plain values are spoilt")
+            source.end()
+            return values
+        n_bytes = source.struct("I")
+        head, values = Source(source.take(n_bytes - 4)), np.zeros(n, np.int64)
+        expect(n_bytes % 2 == 0 and check32(source.data[8 : source.at]) == check, "the head is spoilt")
+        live, expected, numbers, tables, tail_tables, entries = head.lossless_head(n, form == 2)
+        for block, sizes, check, how in entries:
+            begin, coded = source.at, how == TAILS_CODED
+            expect(tail_tables and sizes != RAW if coded else how == RAW or 128 * how <= len(block), "tails")
+            heads, tails = source.block(sizes, expected[block], tables, numbers[block], tail_tables * coded)
+            tails = tails if coded else source.tails(dtype, how, len(block))
+            expect(check32(source.data[begin : source.at]) == check, "a block is spoilt")
+            values[np.flatnonzero(live)[block]] = (
+                heads if dtype == "BF16" else heads << 16 | tails if dtype == "F32"
+                else heads & 0x8000 | heads << 3 & 0x7FF8 | tails)
+        source.end()
+        return values
+
+    def message_head(self):
+        """What the head says, and {name: (dtype, shape)} of all tensors, in order."""
+        magic, n_bytes, check = self.struct("8sQQ")
+        expect(magic == b"TWDELTA\x01" and n_bytes <= 1 << 28, "no message, or another version")
+        packed, unpacker, specs = self.take(n_bytes), zlib.decompressobj(), {}
+        expect(xxh3(packed) == check, "the head is spoilt")
+        head = json.loads(unpacker.decompress(packed, 1 << 28))
+        for _, text in head["files"]:
+            tensors, at = json.loads(text, object_pairs_hook=list), 0  # pairs, so that none is lost
+            tensors = [(name, dict(fields)) for name, fields in tensors if name != "__metadata__"]
+            for name, fields in sorted(tensors, key=lambda one: one[1]["data_offsets"]):
+                dtype, shape, (begin, end) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
+                bits = (4 if dtype == "F4" else 8 * SIZES[dtype]) * math.prod(shape)
+                expect(begin == at and 8 * (end - begin) == bits and name not in specs, "a bad tensor")
+                expect(all(isinstance(n, int) and n >= 0 for n in (*shape, end)), "a bad number")
+                specs[name], at = (dtype, shape), end
+        names = [name for name, _ in head["files"]] + (head["index"] or [])[:1]
+        expect(names == [""] or head["index"] and not any(
+            name in ("", ".", "..") or {"/", "\0"} & set(name) for name in names), "a name with a folder")
+        expect(unpacker.eof and 1 <= head["chunk_elems"] <= 1 << 28, "too short, or other chunks")
+        return head, specs
+
+    def values(self, form, dtype, n, old):
+        """New values from a payload. old: the old ones, or None."""
+        if form == PLAIN:
+            return self.array(SIZES[dtype], n)
+        if form == LOSSLESS and dtype in TYPE_NUMBERS:
+            return self.lossless(dtype, n)
+        if form == DELTA8 and SIZES[dtype] == 1:
+            return self.delta8(np.zeros(n, np.int64) if old is None else old)
+        expect(old is not None, "a form that needs old values")
+        if form == DELTA and SIZES[dtype] == 2:
+            return self.delta(old)
+        if form == HALVES and dtype == "F32":
+            end = self.struct("I") + self.at
+            high = self.delta(old >> 16)
+            expect(self.at == end, "the halves do not fit")
+            return high << 16 | self.array(2, n)
+        expect(form == NIBBLES and dtype == "F4", "an unknown form, or one of another type")
+        numbers = nibbles(old)
+        numbers = self.delta8((numbers & 8) << 4 | numbers & 7)
+        expect(not (numbers & 0x78).any(), "a number of more than 4 bits")
+        numbers = numbers >> 4 | numbers & 7
+        return numbers[0::2] | numbers[1::2] << 4
+
+    def chunk(self, dtype, runs, old):
+        """The new bytes of runs, which are ranges of elements. old: the bytes of all old ones, or None."""
+        form, n_bytes, check = self.struct("BIQ")
+        size, table = SIZES[dtype], self.take(17 * len(runs))
+        expect(n_bytes <= size * sum(map(len, runs)) + 4, "a payload larger than it can be")
+        payload, rows = Source(self.take(n_bytes)), list(struct.iter_unpack("<BQQ", table))
+        expect(xxh3(payload.data, xxh3(table, form)) == check, "a chunk is spoilt")
+        new = [old and old[size * run.start : size * run.stop] for run in runs]
+        for values, (same, before, _) in zip(new, rows):
+            expect(before == (xxh3(values) if values else 0), "other old values")
+            expect(same == 0 or same == 1 and values, "unchanged, without old values")
+        changed = [i for i, (same, _, _) in enumerate(rows) if not same]
+        expect(changed or form == PLAIN, "a form without values")
+        n = sum(len(runs[i]) for i in changed)
+        before = old and Source(b"".join(new[i] for i in changed)).array(size, n)
+        made = Source(payload.values(form, dtype, n, before).astype("<u%d" % size).tobytes())
+        payload.end()
+        for i in changed:
+            new[i] = made.take(size * len(runs[i]))
+        expect([xxh3(values) for values in new] == [after for _, _, after in rows], "other new values")
+        return new
 
 
-# ---- messages
-
-Run = collections.namedtuple("Run", "name base dtype first n")
-
-
-def n_elems(dtype, shape):
-    """Elements in memory; shapes count the numbers of a pair of 4 bits."""
-    return math.prod(shape) // (2 if dtype == "F4" else 1)
-
-
-def header_of(text):
-    """{name: (dtype, shape)} in the order of the data."""
-    fields = [(name, one) for name, one in json.loads(text).items() if name != "__metadata__"]
-    fields.sort(key=lambda one: one[1]["data_offsets"])
-    found, at = {}, 0
-    for name, one in fields:
-        found[name] = one["dtype"], tuple(one["shape"])
-        end = at + SIZES[one["dtype"]] * n_elems(*found[name])
-        expect(one["data_offsets"] == [at, end], "%s: its bytes do not fit" % name)
-        at = end
-    return found
-
-
-def cut(specs, bases, elems):
-    chunk, room = [], elems
-    for name, (dtype, shape) in specs.items():
-        first, left, base = 0, n_elems(dtype, shape), bases.get(name, name)
-        while left:
-            if chunk and (not room or (chunk[0].dtype, chunk[0].base is None) != (dtype, base is None)):
-                yield chunk
-                chunk, room = [], elems
-            n = min(room, left)
-            chunk.append(Run(name, base, dtype, first, n))
-            first, left, room = first + n, left - n, room - n
-    if chunk:
-        yield chunk
-
-
-def read_head(source):
-    magic, n_bytes, check = source.struct("8sQQ")
-    expect(magic == b"TWDELTA\x01", "no message, or another version")
-    packed = source.take(n_bytes)
-    expect(xxh3(packed) == check, "the head is spoilt")
-    return json.loads(zlib.decompress(packed))
-
-
-def words_of(data):
-    return list(struct.unpack("<%dH" % (len(data) // 2), data))
-
-
-def bytes_of(words):
-    return struct.pack("<%dH" % len(words), *words)
-
-
-def spread(four):
-    return (four & 8) << 4 | four & 7
-
-
-def packed(numbers):
-    expect(not any(one & 0x78 for one in numbers), "a number of more than 4 bits")
-    four = [one >> 4 | one & 7 for one in numbers]
-    return bytes(low | high << 4 for low, high in zip(four[0::2], four[1::2]))
-
-
-def decode_payload(form, payload, runs, old):
-    """The runs' new values, one after the other."""
-    dtype, n = runs[0].dtype, sum(run.n for run in runs)
-    if form == PLAIN:
-        expect(len(payload) == n * SIZES[dtype], "as many bytes as values would be right")
-        return payload
-    if form == LOSSLESS:
-        expect(dtype in TYPE_NUMBERS, "a type without exponents")
-        return decode_lossless(payload, dtype, n)
-    if form == DELTA8:
-        expect(SIZES[dtype] == 1, "a delta of another type")
-        return decode_delta8(payload, old or bytes(n))
-    expect(runs[0].base is not None, "a delta without old values")
-    if form == NIBBLES:
-        expect(dtype == "F4", "a delta of another type")
-        before = bytes(spread(four) for one in old for four in (one & 15, one >> 4))
-        return packed(decode_delta8(payload, before))
-    if form == DELTA:
-        expect(SIZES[dtype] == 2, "a delta of another type")
-        return bytes_of(decode_delta(payload, words_of(old)))
-    expect(form == HALVES and dtype == "F32" and len(payload) >= 4, "an unknown form")
-    end = 4 + struct.unpack_from("<I", payload)[0]
-    expect(len(payload) == end + 2 * n, "the halves do not fit")
-    high = decode_delta(payload[4:end], words_of(old)[1::2])
-    return bytes_of(list(itertools.chain.from_iterable(zip(words_of(payload[end:]), high))))
-
-
-def read_chunk(source, chunk, old):
-    """Yields (run, its new values)."""
-    form, n_bytes, check = source.struct("BIQ")
-    table = source.take(17 * len(chunk))
-    payload = source.take(n_bytes)
-    expect(xxh3(payload, xxh3(table, form)) == check, "%s: the message is spoilt" % chunk[0].name)
-    before, changed = {}, []
-    rows = [struct.unpack_from("<BQQ", table, 17 * i) for i in range(len(chunk))]
-    for run, (same, check_old, _) in zip(chunk, rows):
-        size = SIZES[run.dtype]
-        if run.base is not None:
-            before[run] = bytes(old[run.base][size * run.first : size * (run.first + run.n)])
-            expect(len(before[run]) == size * run.n and xxh3(before[run]) == check_old,
-                   "%s: other old values" % run.base)
-        if not same:
-            changed.append(run)
-    made = decode_payload(form, payload, changed, b"".join(before.get(one, b"") for one in changed)) \
-        if changed else b""
-    at = 0
-    for run, (same, _, check_new) in zip(chunk, rows):
-        new = before[run] if same else made[at : at + SIZES[run.dtype] * run.n]
-        at += 0 if same else len(new)
-        expect(xxh3(new) == check_new, "%s: other new values" % run.name)
-        yield run, new
-
-
-def check_of(weights):
-    """The checksum of a version of {name: (dtype, shape, bytes)}, as in a stream."""
-    lines = []
-    for name in sorted(weights):
-        (dtype, shape, values), check = weights[name], 0
-        piece = SIZES[dtype] << 21
-        for at in range(0, len(values), piece):
-            check = xxh3(values[at : at + piece], check)
-        lines.append("%s %s%s %016x\n" % (json.dumps(name), dtype, list(shape), check))
-    return "%016x" % xxh3("".join(lines).encode())
-
-
-def read(data, old):
-    """{name: (dtype, shape, bytes)} from a message and old tensors' bytes {name: bytes}."""
-    source = Bytes(data)
-    head, specs = read_head(source), {}
-    for _, text in head["files"]:
-        specs.update(header_of(text))
-    new = collections.defaultdict(bytes)
-    for chunk in cut(specs, head["bases"], head["chunk_elems"]):
-        for run, values in read_chunk(source, chunk, old):
-            new[run.name] += values
+def read(data, old, version=None):
+    """{name: (dtype, shape, bytes)} from a message and such old tensors, which in a stream have a version."""
+    source = Source(data)
+    head, specs = source.message_head()
+    made_from, most = (head.get("versions") or [None])[0], head["chunk_elems"]
+    expect(made_from is None or version is None or made_from == version, "made from another version")
+    bases, new = {name: head["bases"].get(name, name) for name in specs}, dict.fromkeys(specs, b"")
+    expect(all(base is None or old.get(base, ())[:2] == specs[name] for name, base in bases.items()),
+           "an old tensor is missing, or has another type or shape")
+    # Tensors of one type, all with old values or all without, are an array that is cut into chunks.
+    for (dtype, is_new), group in itertools.groupby((name for name in specs if 0 not in specs[name][1]),
+                                                    lambda name: (specs[name][0], bases[name] is None)):
+        names = list(group)
+        counts = [math.prod(specs[name][1]) // (2 if dtype == "F4" else 1) for name in names]
+        ends = list(itertools.accumulate(counts))
+        before = None if is_new else b"".join(old[bases[name]][2] for name in names)
+        for first in range(0, ends[-1], most):
+            runs = [(name, range(max(first, end - n), min(first + most, end)))
+                    for name, n, end in zip(names, counts, ends) if end - n < first + most and end > first]
+            for (name, _), values in zip(runs, source.chunk(dtype, [run for _, run in runs], before)):
+                new[name] += values
     source.end()
     return {name: (*spec, new[name]) for name, spec in specs.items()}
