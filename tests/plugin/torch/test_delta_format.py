@@ -6,6 +6,8 @@ import hashlib
 import json
 import pathlib
 import random
+import struct
+import zlib
 
 import format_reader
 import pytest
@@ -223,6 +225,76 @@ def test_any_spoilt_byte_is_refused():
         spoilt = data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
         with pytest.raises(ValueError):
             format_reader.read(spoilt, before)
+
+
+def forged(data, head=None, header=None, cut=None, same=None, before=None, form=None, payload=None):
+    """A message of one tensor with some of it changed, under checksums that are right: fields of the head,
+    the header of its file, where the packed head ends; what the chunk says of its run, form, payload."""
+    n_bytes = int.from_bytes(data[8:16], "little")
+    fields, chunk = json.loads(zlib.decompress(data[24 : 24 + n_bytes])), data[24 + n_bytes :]
+    fields |= ({"files": [["", header]]} if header else {}) | (head or {})
+    packed = zlib.compress(json.dumps(fields).encode())[:cut]
+    front = struct.pack("<8sQQ", data[:8], len(packed), xxh3(packed))
+    was = struct.unpack_from("<BIQBQQ", chunk)
+    form, payload = was[0] if form is None else form, chunk[30:] if payload is None else payload
+    row = struct.pack("<BQQ", was[3] if same is None else same, was[4] if before is None else before, was[5])
+    check = xxh3(payload, xxh3(row, form))
+    return front + packed + struct.pack("<BIQ", form, len(payload), check) + row + payload
+
+
+def header(*tensors):
+    """Of (name, type, shape, offsets); a name may be there twice."""
+    fields = '"%s": {"dtype": "%s", "shape": %s, "data_offsets": %s}'
+    return "{%s}" % ", ".join(fields % one for one in tensors)
+
+
+W = "w", "F32", [16, 64], [0, 4096]
+HEADS = {
+    "a tensor twice in a file": {"header": header(W, W)},
+    "a tensor in two files": {"head": {"files": [["a", header(W)], ["b", header(W)]], "index": ["i", "{}"]}},
+    "an unknown type": {"header": header(("w", "F31", [16, 64], [0, 4096]))},
+    "a gap": {"header": header(("w", "F32", [16, 64], [4, 4100]))},
+    "another shape": {"header": header(("w", "F32", [16, 65], [0, 4096]))},
+    "a negative shape": {"header": header(("w", "F32", [-16, -64], [0, 4096]))},
+    "half a pair": {"header": header(("w", "F4", [3, 3], [0, 4]))},
+    "no elements in a chunk": {"head": {"chunk_elems": 0}},
+    "too many elements in a chunk": {"head": {"chunk_elems": (1 << 28) + 1}},
+    "a file in a folder": {"head": {"files": [["../a", header(W)]], "index": ["i", "{}"]}},
+    "an index in a folder": {"head": {"files": [["a", header(W)]], "index": ["x/i", "{}"]}},
+    "a name without an index": {"head": {"files": [["a", header(W)]]}},
+    "two files without an index": {"head": {"files": [["", header(W)], ["", "{}"]]}},
+    "no files": {"head": {"files": None}},
+    "a head that ends too early": {"cut": -2},
+}
+
+
+@pytest.mark.parametrize("what", HEADS)
+def test_both_readers_refuse_heads(what):
+    """Each is as it should be but for one thing, which a forger can write."""
+    data = forged(vector("fp32-new"), **HEADS[what])
+    with pytest.raises((ValueError, LookupError, TypeError)):
+        format_reader.Source(data).message_head()
+    with pytest.raises(delta.DeltaError):
+        message.read_head(message.taker(data))
+
+
+CHUNKS = [
+    ("fp32-new", {"same": 1}), ("fp32-new", {"same": 2}), ("fp32-new", {"before": 1}),
+    ("fp32-new", {"payload": bytes(4101), "form": 0}), ("fp32-new", {"payload": bytes(4095), "form": 0}),
+    ("bf16-delta", {"same": 2}), ("bf16-unchanged", {"before": 1}), ("bf16-unchanged", {"form": 2}),
+    ("bf16-unchanged", {"payload": b"x"}), ("fp32-halves", {"form": 1}), ("fp8-delta", {"form": 5}),
+    ("int64-plain", {"form": 2}), *(("fp32-new", {"form": form}) for form in (0, 1, 3, 4, 5, 6)),
+    *(("fp4-new", {"form": form}) for form in (1, 2, 3, 5))]
+
+
+@pytest.mark.parametrize("name, change", CHUNKS, ids=str)
+def test_both_readers_refuse_chunks(name, change):
+    old = old_of(vectors()[name][0])
+    assert format_reader.read(forged(vector(name)), old) == old_of(name)
+    with pytest.raises(format_reader.FormatError):
+        format_reader.read(forged(vector(name), **change), old)
+    with pytest.raises(delta.DeltaError):
+        delta.decode(as_tensors(old), forged(vector(name), **change))
 
 
 def test_other_old_tensors_are_refused():

@@ -174,6 +174,10 @@ class Coder:
         """Returns addresses of the runs' old values. DeltaError for a damaged chunk or other old values."""
         if written.check != _check(written.form, written.table, written.payload):
             raise DeltaError("%s: the message is spoilt" % chunk[0].name)
+        for run, (same, before, _) in zip(chunk, written.runs()):
+            _expect(same in (0, 1) if run.base is not None else not same and not before, run.name)
+        has_changed = not all(same for same, _, _ in written.runs())
+        _expect(has_changed or written.form == PLAIN and not written.payload, chunk[0].name)
         self._old.room(sum(run.n_bytes for run in chunk))
         addresses, offset = [], 0
         for run, (_, before, _) in zip(chunk, written.runs()):

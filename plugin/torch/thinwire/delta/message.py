@@ -114,8 +114,9 @@ def read_head(take: Callable[[int], bytes]) -> Head:
         raise
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise DeltaError("the message's head makes no sense: %s" % error) from None
-    names = [name for name, _ in head.files] if head.index else []
-    if not 0 < head.chunk_elems <= 1 << 28 or not all(map(is_plain_name, names + list(head.index or ())[:1])):
+    names = [name for name, _ in head.files]
+    named = all(map(is_plain_name, names + [head.index[0]])) if head.index else names == [""]
+    if not unpacker.eof or not 0 < head.chunk_elems <= 1 << 28 or not named:
         raise DeltaError("the message's head makes no sense")
     return head
 

@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import struct
+import typing
 
 from .. import capi
 
@@ -86,12 +87,20 @@ class _Entry:
     begin: int  # offset in bytes, from the beginning of the data
 
 
+def _each_once(fields: list[tuple[str, object]]) -> dict[str, typing.Any]:
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise ValueError("a name is there twice")
+    return found
+
+
 def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
     """Parse a safetensors header. Returns ({name: entry} in the order of the data, bytes of data). DeltaError
     if the header is not valid. where: the file, for the error's text."""
     try:
         tensors = {name: (one["dtype"], tuple(one["shape"]), *one["data_offsets"])
-                   for name, one in json.loads(text).items() if name != "__metadata__"}
+                   for name, one in json.loads(text, object_pairs_hook=_each_once).items()
+                   if name != "__metadata__"}
         plain = all(isinstance(n, int) and n >= 0
                     for _, shape, begin, end in tensors.values() for n in (*shape, begin, end))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
