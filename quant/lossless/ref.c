@@ -60,6 +60,7 @@ static int ref_decode(const tw_lossless_model_t *model, const uint16_t *expected
         if (symbol == TW_ENTROPY_ESCAPE && !tw_entropy_pop(&here.escapes, here.escapes_begin, &heads[i])) {
             return 0;
         }
+        heads[i] &= 0x1ff; /* a forged escape may have more bits, and tails' tables are chosen by it */
     }
     *reader = here;
     return 1;

@@ -355,6 +355,31 @@ def test_both_readers_refuse_the_same_heads(name):
     assert seen == {False, True}
 
 
+def test_escapes_of_more_than_nine_bits():
+    """Forged: of heads, in groups of 32 and behind the last one. Tails' tables are chosen by nine bits."""
+    noise, coder = write_vectors.noise(20005, dtype=torch.float32, size=1), chunks.Coder()
+    weights = torch.round(noise * 2**20) / 2**20
+    weights[[100, 20003]] = 3e30
+    data = delta.encode({}, {"w": weights})
+    payload = data[24 + int.from_bytes(data[8:16], "little") + 30 :]
+    end, seen = 16 + int.from_bytes(payload[16:20], "little"), set()
+    sizes, _, how = struct.unpack_from("<III", payload, end - 12)
+    assert how == format_reader.TAILS_CODED and sizes >> 16 >= 2
+    for place in range(1, 1 + min(sizes >> 16, 4)):
+        for escape in (0x200, 0xFE00):
+            other = bytearray(payload)
+            struct.pack_into("<H", other, len(other) - 2 * place, escape)
+            struct.pack_into("<I", other, end - 8, format_reader.check32(other[end:]))
+            struct.pack_into("<I", other, 12, format_reader.check32(other[16:end]))
+            found = decode_lossless_in_c(coder, bytes(other), "F32", len(weights))
+            try:
+                assert read_lossless(bytes(other), "F32", len(weights)) == found, (place, escape)
+            except format_reader.FormatError:
+                assert found is None, (place, escape)
+            seen.add(found is None)
+    assert True in seen
+
+
 def test_the_page():
     page = pathlib.Path("docs/delta-format.md").read_text(encoding="utf-8")
     assert hashlib.sha256(b"".join(format_reader.COMMON)).hexdigest() == (
