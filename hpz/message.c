@@ -154,18 +154,28 @@ static tw_status_t write_plain(const tw_hpz_t *hpz, const tw_hpz_transfer_t *tra
     return TW_OK;
 }
 
-/** Round the new values of this rank's fp8 tensors. */
-static void round_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
+/** Make this rank's new values of a slice: bf16, of which those of fp8 tensors are rounded further. */
+static tw_status_t make_fresh(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 {
+    const tw_hpz_memory_t *memory = &hpz->memory;
     const float *master = hpz->units[transfer->unit].sync.master;
     size_t first, n_tensors = tw_hpz_layout_tensors(hpz->layout, transfer->unit, &first);
-    for (size_t t = first; t < first + n_tensors && hpz->exponents; t++) {
+    if (!hpz->exponents) {
+        return memory->narrow(memory->ctx, master + transfer->own_first, transfer->fresh, transfer->n_own);
+    }
+    for (size_t t = first; t < first + n_tensors; t++) {
+        tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
+        if (piece.n_elems == 0) {
+            continue;
+        }
+        uint16_t *fresh = transfer->fresh + (piece.offset - transfer->own_first);
         if (is_fp8(hpz, t)) {
-            tw_hpz_piece_t piece = piece_of(hpz, transfer->slice, t, hpz->node);
-            tw_quant_e4m3_round(master + piece.offset, hpz->exponents[t],
-                                transfer->fresh + (piece.offset - transfer->own_first), piece.n_elems);
+            tw_quant_e4m3_round(master + piece.offset, hpz->exponents[t], fresh, piece.n_elems);
+        } else {
+            TW_TRY(memory->narrow(memory->ctx, master + piece.offset, fresh, piece.n_elems));
         }
     }
+    return TW_OK;
 }
 
 /** List a node's fp8 pieces as segments of codes. The other pieces are listed by delta_pieces. */
@@ -257,10 +267,8 @@ static tw_status_t write_lossless(tw_hpz_t *hpz, const tw_hpz_transfer_t *transf
 tw_status_t tw_hpz_message_encode(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, size_t *bytes)
 {
     const tw_hpz_under_way_t *sync = &hpz->units[transfer->unit].sync;
-    const tw_hpz_memory_t *memory = &hpz->memory;
     uint8_t *at = transfer->message;
-    TW_TRY(memory->narrow(memory->ctx, sync->master + transfer->own_first, transfer->fresh, transfer->n_own));
-    round_fresh(hpz, transfer);
+    TW_TRY(make_fresh(hpz, transfer));
     if (sync->kind == TW_HPZ_LOSSLESS) {
         return write_lossless(hpz, transfer, bytes);
     }
