@@ -4,6 +4,7 @@ import collections
 import ctypes
 import hashlib
 import json
+import math
 import pathlib
 import random
 import struct
@@ -91,7 +92,7 @@ def test_both_readers_read_all_forms(dtype):
     old = {"a": noise(70, 64, dtype=dtype), "b": write_vectors.uneven(30, 33, dtype=dtype)}
     for new in (old, {name: stepped(one) for name, one in old.items()},
                 {"a": noise(70, 64, dtype=dtype, seed=9), "c": old["b"]},
-                {"b": one_small_row(dtype)},
+                {"b": one_small_row(dtype), "d": write_vectors.uneven(16, 64, dtype=dtype)},
                 {"b": write_vectors.listed().to(dtype), "a": write_vectors.sums_of_two().to(dtype)},
                 {"d": write_vectors.any_bits().view(torch.uint8).view(dtype), "a": 1000 * old["a"]}):
         seen.update(read_both(old, new))
@@ -227,9 +228,9 @@ def test_any_spoilt_byte_is_refused():
             format_reader.read(spoilt, before)
 
 
-def forged(data, head=None, header=None, cut=None, same=None, before=None, form=None, payload=None):
+def forged(data, head=None, header=None, cut=None, form=None, payload=None, **run):
     """A message of one tensor with some of it changed, under checksums that are right: fields of the head,
-    the header of its file, where the packed head ends; what the chunk says of its run, form, payload."""
+    the header of its file, where the packed head ends; form, payload; same, before, after of its run."""
     n_bytes = int.from_bytes(data[8:16], "little")
     fields, chunk = json.loads(zlib.decompress(data[24 : 24 + n_bytes])), data[24 + n_bytes :]
     fields |= ({"files": [["", header]]} if header else {}) | (head or {})
@@ -237,7 +238,7 @@ def forged(data, head=None, header=None, cut=None, same=None, before=None, form=
     front = struct.pack("<8sQQ", data[:8], len(packed), xxh3(packed))
     was = struct.unpack_from("<BIQBQQ", chunk)
     form, payload = was[0] if form is None else form, chunk[30:] if payload is None else payload
-    row = struct.pack("<BQQ", was[3] if same is None else same, was[4] if before is None else before, was[5])
+    row = struct.pack("<BQQ", *(dict(zip(("same", "before", "after"), was[3:])) | run).values())
     check = xxh3(payload, xxh3(row, form))
     return front + packed + struct.pack("<BIQ", form, len(payload), check) + row + payload
 
@@ -280,6 +281,7 @@ def test_both_readers_refuse_heads(what):
 
 CHUNKS = [
     ("fp32-new", {"same": 1}), ("fp32-new", {"same": 2}), ("fp32-new", {"before": 1}),
+    ("fp32-new", {"after": 1}), ("bf16-delta", {"after": 1}), ("bf16-unchanged", {"after": 1}),
     ("fp32-new", {"payload": bytes(4101), "form": 0}), ("fp32-new", {"payload": bytes(4095), "form": 0}),
     ("bf16-delta", {"same": 2}), ("bf16-unchanged", {"before": 1}), ("bf16-unchanged", {"form": 2}),
     ("bf16-unchanged", {"payload": b"x"}), ("fp32-halves", {"form": 1}), ("fp8-delta", {"form": 5}),
@@ -333,50 +335,73 @@ def read_lossless(payload, dtype, n):
     return values.astype("<u%d" % format_reader.SIZES[dtype]).tobytes()
 
 
-@pytest.mark.parametrize("name", ["bf16-new", "fp32-tails-coded", "fp32-tails-listed"])
-def test_both_readers_refuse_the_same_heads(name):
-    """Heads with other bytes, under a checksum that is right: refused by both, or the same values."""
-    source, generator, coder = format_reader.Source(vector(name)), random.Random(0), chunks.Coder()
-    dtype, shape = source.message_head()[1]["w"]
-    _, n_bytes, _ = source.struct("BIQ")
-    source.take(17)
-    payload, n, seen = source.take(n_bytes), shape[0] * shape[1], set()
+def are_refused(payload, dtype, n):
+    """Whether both readers refuse a lossless message of a block or none, under checksums that are right. If
+    they do not, they read the same values."""
+    other, end = bytearray(payload), 16 + int.from_bytes(payload[16:20], "little")
+    struct.pack_into("<I", other, 4, len(other))
+    if end < len(other):
+        check_at = end - (8 if other[3] == 2 else 4)
+        struct.pack_into("<I", other, check_at, format_reader.check32(other[end:]))
+    struct.pack_into("<I", other, 12, format_reader.check32(other[16:end]))
+    found = decode_lossless_in_c(chunks.coder(), bytes(other), dtype, n)
+    try:
+        assert read_lossless(bytes(other), dtype, n) == found
+    except format_reader.FormatError:
+        assert found is None
+    return found is None
+
+
+def lossless_of(data):
+    """The payload of a message of one tensor, its type, its number of elements."""
+    (dtype, shape), = format_reader.Source(data).message_head()[1].values()
+    return data[24 + int.from_bytes(data[8:16], "little") + 30 :], dtype, math.prod(shape)
+
+
+@pytest.mark.parametrize("name", ["bf16-new", "fp32-new", "fp32-tails-coded", "fp32-tails-listed"])
+def test_both_readers_refuse_the_same_bytes(name):
+    """Half of them in the head."""
+    (payload, dtype, n), generator, seen = lossless_of(vector(name)), random.Random(0), set()
     end = 16 + int.from_bytes(payload[16:20], "little")
-    for _ in range(150):
+    for i in range(300):
         other = bytearray(payload)
-        other[generator.randrange(20, end)] ^= 1 << generator.randrange(8)
-        other[12:16] = format_reader.check32(other[16:end]).to_bytes(4, "little")
-        found = decode_lossless_in_c(coder, bytes(other), dtype, n)
-        try:
-            assert read_lossless(bytes(other), dtype, n) == found
-        except format_reader.FormatError:
-            assert found is None
-        seen.add(found is None)
+        other[generator.randrange(20, end if i % 2 else len(payload))] ^= 1 << generator.randrange(8)
+        seen.add(are_refused(other, dtype, n))
     assert seen == {False, True}
+
+
+def test_both_readers_refuse_the_same_numbers():
+    """Scales that are too large, an escape that is left, lists of tails out of order or with zeros."""
+    payload, dtype, n = lossless_of(delta.encode({}, {"w": torch.zeros(32, 64)}))
+    for scale, refused in ((2047, False), (2048, True), (-2047, False), (-2048, True)):
+        assert are_refused(payload[:27] + struct.pack("<h", scale) + payload[29:], dtype, n) == refused, scale
+    payload, dtype, n = lossless_of(vector("bf16-new"))
+    end = 16 + int.from_bytes(payload[16:20], "little")
+    sizes, = struct.unpack_from("<I", payload, end - 8)
+    escapes = len(payload) - 2 * (sizes >> 16)
+    assert are_refused(payload[: end - 8] + struct.pack("<I", sizes + (1 << 16)) + payload[end - 4 : escapes]
+                       + bytes(2) + payload[escapes:], dtype, n)
+    payload, dtype, n = lossless_of(vector("fp32-tails-listed"))
+    end, (place, _) = 16 + int.from_bytes(payload[16:20], "little"), struct.unpack("<HH", payload[-4:])
+    for one, refused in (((place + 1, 1), False), ((place + 1, 0), True), ((place, 1), True),
+                         ((place - 1, 1), True), ((n, 1), True)):
+        two = payload[: end - 4] + struct.pack("<I", 2) + payload[end:] + struct.pack("<HH", *one)
+        assert are_refused(two, dtype, n) == refused, one
 
 
 def test_escapes_of_more_than_nine_bits():
     """Forged: of heads, in groups of 32 and behind the last one. Tails' tables are chosen by nine bits."""
-    noise, coder = write_vectors.noise(20005, dtype=torch.float32, size=1), chunks.Coder()
+    noise, seen = write_vectors.noise(20005, dtype=torch.float32, size=1), set()
     weights = torch.round(noise * 2**20) / 2**20
     weights[[100, 20003]] = 3e30
-    data = delta.encode({}, {"w": weights})
-    payload = data[24 + int.from_bytes(data[8:16], "little") + 30 :]
-    end, seen = 16 + int.from_bytes(payload[16:20], "little"), set()
-    sizes, _, how = struct.unpack_from("<III", payload, end - 12)
+    payload, dtype, n = lossless_of(delta.encode({}, {"w": weights}))
+    sizes, _, how = struct.unpack_from("<III", payload, 4 + int.from_bytes(payload[16:20], "little"))
     assert how == format_reader.TAILS_CODED and sizes >> 16 >= 2
     for place in range(1, 1 + min(sizes >> 16, 4)):
         for escape in (0x200, 0xFE00):
             other = bytearray(payload)
             struct.pack_into("<H", other, len(other) - 2 * place, escape)
-            struct.pack_into("<I", other, end - 8, format_reader.check32(other[end:]))
-            struct.pack_into("<I", other, 12, format_reader.check32(other[16:end]))
-            found = decode_lossless_in_c(coder, bytes(other), "F32", len(weights))
-            try:
-                assert read_lossless(bytes(other), "F32", len(weights)) == found, (place, escape)
-            except format_reader.FormatError:
-                assert found is None, (place, escape)
-            seen.add(found is None)
+            seen.add(are_refused(other, dtype, n))
     assert True in seen
 
 
