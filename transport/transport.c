@@ -203,8 +203,8 @@ tw_status_t tw_transport_progress(tw_transport_t *transport)
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec)
 {
     const tw_transport_hook_t *hook = transport->hook;
-    const int polls = hook && hook->polls(hook->arg);
     TW_TRY(fork_check(transport));
+    const int polls = hook && hook->polls(hook->arg);
     return transport->ops->sleep(transport, polls && timeout_sec > POLL_SEC ? POLL_SEC : timeout_sec);
 }
 

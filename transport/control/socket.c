@@ -30,45 +30,66 @@ static void set_option(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof(value)); /* the option helps, but is not needed */
 }
 
+static socklen_t fill_address(const uint8_t address[16], int port, struct sockaddr_storage *out)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (!memcmp(address, mapped, sizeof(mapped))) {
+        struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        memcpy(&v4.sin_addr, address + sizeof(mapped), sizeof(v4.sin_addr));
+        memcpy(out, &v4, sizeof(v4));
+        return sizeof(v4);
+    }
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    memcpy(&v6.sin6_addr, address, sizeof(v6.sin6_addr));
+    memcpy(out, &v6, sizeof(v6));
+    return sizeof(v6);
+}
+
 /* ---- listening ----------------------------------------------------------------------------------------- */
 
-static int bind_and_listen(const struct sockaddr *address, socklen_t bytes)
+static int listen_at(const uint8_t address[16], int port)
 {
-    const int fd = socket(address->sa_family, SOCKET_FLAGS, 0);
+    struct sockaddr_storage at;
+    const socklen_t bytes = fill_address(address, port, &at);
+    const int fd = socket(at.ss_family, SOCKET_FLAGS, 0);
     if (fd < 0) {
         return -1;
     }
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (address->sa_family == AF_INET6) {
+    if (at.ss_family == AF_INET6) {
         set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     }
-    if (!bind(fd, address, bytes) && !listen(fd, BACKLOG)) {
+    if (!bind(fd, (struct sockaddr *)&at, bytes) && !listen(fd, BACKLOG)) {
         return fd;
     }
     close_keeping_errno(fd);
     return -1;
 }
 
+/** Read a loopback address. Returns 0 if the text is none. Names are not resolved: a host's own name may lead
+ *  to loopback on that host, and elsewhere to one of its devices. */
+static int loopback_read(const char *text, uint8_t address[16])
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
+    struct addrinfo *list;
+    if (getaddrinfo(text, NULL, &hints, &list)) {
+        return 0;
+    }
+    const int is_address = tw_devices_address(list->ai_addr, address);
+    freeaddrinfo(list);
+    return is_address && tw_net_address_kind(address) >= TW_NET_KIND_LOOPBACK;
+}
+
 int tw_socket_listen(const char *host, int port)
 {
-    const uint16_t net_port = htons((uint16_t)port);
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = net_port, .sin_addr = {htonl(INADDR_ANY)}};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = net_port, .sin6_addr = in6addr_any};
-    if (!strcmp(host, "::1")) {
-        v6.sin6_addr = in6addr_loopback;
-    }
-    if (!strcmp(host, "127.0.0.1") || !strcmp(host, "localhost")) {
-        v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        const int loopback = bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
-        if (loopback >= 0 || errno != EADDRNOTAVAIL || strcmp(host, "localhost") != 0) {
-            return loopback;
-        }
-        v6.sin6_addr = in6addr_loopback; /* for hosts without IPv4 */
-    }
-    const int fd = bind_and_listen((struct sockaddr *)&v6, sizeof(v6));
-    /* Use IPv4 if the host has no IPv6. */
+    static const uint8_t any[2][16] = {{0}, {[10] = 0xff, 0xff}};
+    static const uint8_t loopback[2][16] = {{[10] = 0xff, 0xff, 127, 0, 0, 1}, {[15] = 1}};
+    uint8_t given[16];
+    const int is_localhost = !strcmp(host, "localhost"), is_given = loopback_read(host, given);
+    const int fd = listen_at(is_localhost ? loopback[0] : is_given ? given : any[0], port);
+    /* Use another address if the host lacks this one's version of IP. */
     if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
-        return bind_and_listen((struct sockaddr *)&v4, sizeof(v4));
+        return listen_at(is_localhost ? loopback[1] : is_given ? loopback[0] : any[1], port);
     }
     return fd;
 }
@@ -112,21 +133,6 @@ static int connect_one(int fd, const struct addrinfo *info, uint64_t deadline_ns
         }
     }
     return error;
-}
-
-static socklen_t fill_address(const uint8_t address[16], int port, struct sockaddr_storage *out)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    if (!memcmp(address, mapped, sizeof(mapped))) {
-        struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-        memcpy(&v4.sin_addr, address + sizeof(mapped), sizeof(v4.sin_addr));
-        memcpy(out, &v4, sizeof(v4));
-        return sizeof(v4);
-    }
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    memcpy(&v6.sin6_addr, address, sizeof(v6.sin6_addr));
-    memcpy(out, &v6, sizeof(v6));
-    return sizeof(v6);
 }
 
 static int bind_to_device(int fd, const char *device)

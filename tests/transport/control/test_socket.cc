@@ -6,6 +6,7 @@
 
 #include "tests/common/fixture.h"
 #include "transport/control/socket.h"
+#include "transport/devices.h"
 
 namespace
 {
@@ -83,6 +84,20 @@ TEST_F(NetSocket, TheDeviceOfAnyLoopbackAddress)
         close(server);
     }
     close(listener);
+}
+
+TEST_F(NetSocket, LoopbackIsNotHeardElsewhere)
+{
+    for (const char *host : {"127.0.0.1", "127.0.0.2", "127.1", "localhost", "::1", "::ffff:127.0.0.1"}) {
+        sockaddr_storage at = {};
+        socklen_t bytes = sizeof(at);
+        uint8_t address[16];
+        const int listener = tw_socket_listen(host, 0);
+        ASSERT_EQ(getsockname(listener, (sockaddr *)&at, &bytes), 0) << host;
+        ASSERT_TRUE(tw_devices_address((sockaddr *)&at, address));
+        EXPECT_GE(tw_net_address_kind(address), TW_NET_KIND_LOOPBACK) << host;
+        close(listener);
+    }
 }
 
 TEST_F(NetSocket, ATakenPort)
