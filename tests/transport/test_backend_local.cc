@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/transport/contract.h"
 #include "tests/transport/local.h"
 
@@ -142,6 +145,24 @@ TEST(TransportLocal, ProgressMovesTheHookOnce)
     tw_transport_hook_set(t, nullptr);
     tw_transport_progress(t);
     EXPECT_EQ(mine.calls, calls);
+}
+
+/* Other threads may have held the hook's locks at the fork. */
+TEST(TransportLocal, AForkedProcessDoesNotRunTheHook)
+{
+    int n_polls = 0, ended = -1;
+    tw_transport_hook_t hook = {};
+    hook.arg = &n_polls;
+    hook.polls = [](void *arg) { return ++*static_cast<int *>(arg); };
+    World w(1);
+    tw_transport_hook_set(w.ranks[0], &hook);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(tw_transport_sleep(w.ranks[0], 0) == TW_ERR_INVALID ? n_polls : 2);
+    }
+    ASSERT_EQ(waitpid(child, &ended, 0), child);
+    EXPECT_EQ(ended, 0);
+    tw_transport_hook_set(w.ranks[0], nullptr);
 }
 
 TEST(TransportLocal, SleepTimesOutAndWakes)
