@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sodium.h>
+
 #include "transport/control/socket.h"
 
 /** Parts of ADDRESS: what an end tells about itself. */
@@ -87,6 +89,7 @@ static tw_status_t hear_told(tw_handshake_t *handshake, const tw_connection_mess
                                          .card = told[TOLD_CARD].data,
                                          .card_bytes = told[TOLD_CARD].bytes};
     status = tw_p2p_peer_add(handshake->p2p, &params, &handshake->peer);
+    sodium_memzero(key, sizeof(key));
     if (!status) {
         note_where(handshake);
     }

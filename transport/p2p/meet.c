@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "transport/control/socket.h"
 #include "transport/devices.h"
 #include "transport/p2p/handshake.h"
@@ -64,11 +66,13 @@ static tw_status_t key_init(tw_token_key_t *key, const handle_t *handle, const c
     }
     const size_t bytes = sizeof(hex) + (token ? strlen(token) : 0);
     char *text = malloc(bytes);
-    if (!text) {
-        return TW_ERR_NO_MEMORY;
+    tw_status_t status = TW_ERR_NO_MEMORY;
+    if (text) {
+        snprintf(text, bytes, "%s%s", hex, token ? token : "");
+        status = tw_token_key_init(key, text);
+        sodium_memzero(text, bytes);
     }
-    snprintf(text, bytes, "%s%s", hex, token ? token : "");
-    tw_status_t status = tw_token_key_init(key, text);
+    sodium_memzero(hex, sizeof(hex));
     free(text);
     return status;
 }

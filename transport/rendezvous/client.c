@@ -3,6 +3,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <sodium.h>
+
 #include "transport/control/socket.h"
 #include "transport/rendezvous/rendezvous.h"
 
@@ -75,16 +77,14 @@ static tw_status_t say_who(const client_t *client)
     return tw_connection_send_written(client->rendezvous->connections, TW_MSG_JOIN, &join);
 }
 
-static tw_status_t prove(client_t *client, uint64_t deadline_ns)
+static tw_status_t prove(client_t *client, tw_token_share_t *share, uint64_t deadline_ns)
 {
     tw_connection_t *connection = client->rendezvous->connections;
     const int seals = client->options->net_encrypt;
     tw_connection_message_t message;
     uint8_t hello[TW_MSG_NONCE_BYTES + TW_MSG_SHARE_BYTES];
-    tw_token_share_t share;
     tw_token_random(hello, TW_MSG_NONCE_BYTES);
-    tw_token_share_make(&share);
-    memcpy(hello + TW_MSG_NONCE_BYTES, share.open, sizeof(share.open));
+    memcpy(hello + TW_MSG_NONCE_BYTES, share->open, sizeof(share->open));
     const size_t hello_bytes = seals ? sizeof(hello) : TW_MSG_NONCE_BYTES;
     TW_TRY(tw_connection_send(connection, TW_MSG_HELLO, hello, hello_bytes));
     TW_TRY(tw_connection_wait(connection, TW_CONNECTION_ACCEPTS(TW_MSG_CHALLENGE), deadline_ns, &message));
@@ -98,7 +98,7 @@ static tw_status_t prove(client_t *client, uint64_t deadline_ns)
     if (message.bytes != hello_bytes) {
         return client_decline(client);
     }
-    TW_TRY(tw_token_session_seal(&connection->session, TW_TOKEN_CLIENT, &share,
+    TW_TRY(tw_token_session_seal(&connection->session, TW_TOKEN_CLIENT, share,
                                  message.payload + TW_MSG_NONCE_BYTES));
     return say_who(client);
 }
@@ -110,6 +110,7 @@ static tw_status_t attempt(client_t *client)
     const unsigned answers = TW_CONNECTION_ACCEPTS(TW_MSG_ACCEPT) | TW_CONNECTION_ACCEPTS(TW_MSG_REJECT);
     uint64_t deadline_ns = tw_connection_deadline(client->options->handshake_timeout);
     tw_connection_message_t message;
+    tw_token_share_t share;
     int fd;
     if (deadline_ns > client->deadline_ns) {
         deadline_ns = client->deadline_ns;
@@ -121,7 +122,9 @@ static tw_status_t attempt(client_t *client)
         return TW_IN_PROGRESS;
     }
     tw_connection_init(connection, fd);
-    status = prove(client, deadline_ns);
+    tw_token_share_make(&share);
+    status = prove(client, &share, deadline_ns);
+    sodium_memzero(&share, sizeof(share));
     status = status ? status : tw_connection_wait(connection, answers, deadline_ns, &message);
     if (!status && message.type == TW_MSG_ACCEPT) {
         return TW_OK;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "transport/control/socket.h"
 #include "transport/control/strangers.h"
 #include "transport/rendezvous/rendezvous.h"
@@ -165,12 +167,17 @@ static tw_status_t hello(server_t *server, stranger_t *stranger, const tw_connec
     tw_token_share_make(&share);
     memcpy(challenge + TW_MSG_NONCE_BYTES, share.open, sizeof(share.open));
     stranger->said_hello = 1;
-    TW_TRY(tw_connection_send(connection, TW_MSG_CHALLENGE, challenge,
-                              seals ? sizeof(challenge) : TW_MSG_NONCE_BYTES));
-    tw_token_session_init(&connection->session, server->key, TW_TOKEN_SERVER, theirs, challenge);
-    return seals ? tw_token_session_seal(&connection->session, TW_TOKEN_SERVER, &share,
-                                         theirs + TW_MSG_NONCE_BYTES)
-                 : TW_OK;
+    tw_status_t status = tw_connection_send(connection, TW_MSG_CHALLENGE, challenge,
+                                            seals ? sizeof(challenge) : TW_MSG_NONCE_BYTES);
+    if (!status) {
+        tw_token_session_init(&connection->session, server->key, TW_TOKEN_SERVER, theirs, challenge);
+    }
+    if (!status && seals) {
+        status =
+            tw_token_session_seal(&connection->session, TW_TOKEN_SERVER, &share, theirs + TW_MSG_NONCE_BYTES);
+    }
+    sodium_memzero(&share, sizeof(share));
+    return status;
 }
 
 static const char *or_older(const char *version)
