@@ -126,7 +126,9 @@ tw_status_t tw_hpz_exponents_set(tw_hpz_t *hpz, const int8_t *exponents)
     tw_buffer_free(hpz->codes); /* codes of an earlier call */
     size_t n_bytes = hpz->params.coll ? tw_hpz_codes_bytes(hpz) : 0;
     hpz->codes = n_bytes > 0 ? tw_buffer_alloc(n_bytes) : NULL;
-    TW_FAIL_IF(n_bytes > 0 && !hpz->codes, TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu codes",
-               hpz->rank, n_bytes);
+    if (n_bytes > 0 && !hpz->codes) {
+        hpz->exponents = NULL; /* a sync would need their codes */
+        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: out of memory for %zu codes", hpz->rank, n_bytes);
+    }
     return TW_OK;
 }
