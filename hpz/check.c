@@ -114,10 +114,15 @@ tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version)
         return TW_OK;
     }
     stamp_t *stamps = calloc((size_t)hpz->world * n_stamps(hpz) + 1, sizeof(*stamps));
-    TW_FAIL_IF(!stamps, TW_ERR_NO_MEMORY, "rank %d: out of memory for a check of replicas", hpz->rank);
-    tw_status_t status = TW_OK;
+    tw_status_t status = stamps ? TW_OK : TW_ERR_NO_MEMORY;
+    if (!stamps) {
+        tw_error("rank %d: out of memory for a check of replicas", hpz->rank);
+    }
     for (size_t t = 0; t < n_stamps(hpz) && status == TW_OK; t++) {
         status = stamp(hpz, t, &stamps[(size_t)hpz->rank * n_stamps(hpz) + t]);
+    }
+    if (status != TW_OK) {
+        tw_coll_abort(hpz->params.coll); /* the other ranks wait for this rank's stamps */
     }
     status = status == TW_OK ? gather_stamps(hpz, stamps) : status;
     status = status == TW_OK ? check_compare(hpz, stamps, version) : status;

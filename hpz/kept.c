@@ -112,21 +112,25 @@ static tw_status_t kept_make(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t
 tw_status_t tw_hpz_kept_create(tw_hpz_keeper_t *keeper, const tw_hpz_kept_params_t *params,
                                tw_hpz_kept_t **out, int *refusing)
 {
-    tw_hpz_kept_t *kept;
-    *out = NULL;
+    tw_hpz_kept_t *kept = NULL;
     *refusing = -1;
-    TW_TRY(kept_make(keeper, params, &kept));
-    int has_room = params->has_room && kept_take_memory(kept);
-    /* under the gathers' lock, so that all ranks make units and gathers in the same order */
-    pthread_mutex_lock(&keeper->posting);
-    tw_status_t status = kept_agree(kept, has_room, refusing);
-    pthread_mutex_unlock(&keeper->posting);
-    if (status != TW_OK || *refusing >= 0) {
+    tw_status_t status = kept_make(keeper, params, &kept);
+    if (status == TW_OK) {
+        int has_room = params->has_room && kept_take_memory(kept);
+        /* under the gathers' lock, so that all ranks make units and gathers in the same order */
+        pthread_mutex_lock(&keeper->posting);
+        status = kept_agree(kept, has_room, refusing);
+        pthread_mutex_unlock(&keeper->posting);
+    }
+    if (status == TW_ERR_NO_MEMORY) {
+        tw_coll_abort(keeper->all_ranks); /* the other ranks wait for this rank's offer */
+    }
+    if (kept && (status != TW_OK || *refusing >= 0)) {
         kept_free(kept);
-        return status;
+        kept = NULL;
     }
     *out = kept;
-    return TW_OK;
+    return status;
 }
 
 void tw_hpz_kept_destroy(tw_hpz_kept_t *kept)

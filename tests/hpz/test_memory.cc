@@ -235,6 +235,16 @@ TEST_F(HpzMemory, AWrongReplicaIsFound)
     });
 }
 
+TEST_F(HpzMemory, ACheckThatFailsOnOneRankEndsOnAll)
+{
+    allow_log("");
+    on_pairs({2, 2}, 100, tw::params_with(""), [](Pair &pair, int r) {
+        ASSERT_EQ(pair.there.sync(TW_HPZ_FULL, 1), TW_OK);
+        pair.memory.calls_left = r == 3 ? 1 : -1;
+        EXPECT_LT(tw_hpz_check(pair.there.hpz, 1), TW_OK);
+    });
+}
+
 /* Whichever of its operations fails, the sync does, and leaves nothing under way. A rank alone: no other one
  * waits for it. */
 TEST_F(HpzMemory, OperationsThatFailAreNotLost)
