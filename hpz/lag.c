@@ -42,16 +42,18 @@ static float lag_widen(uint16_t value)
     return wide;
 }
 
-/** Return the lag of a block. It is infinite if the replica differs although the master has not moved. */
+/** Return the lag of a block. It is infinite if the replica differs although the master has not moved, or if
+ *  the difference is no number. */
 static double block_lag(const uint16_t *fresh, const uint16_t *replica, const float *master,
                         const float *last, size_t n)
 {
     float lag = 0, update = 0;
     for (size_t i = 0; i < n; i++) {
-        lag = fmaxf(lag, fabsf(lag_widen(fresh[i]) - lag_widen(replica[i])));
+        float off = fresh[i] == replica[i] ? 0 : fabsf(lag_widen(fresh[i]) - lag_widen(replica[i]));
+        lag = fmaxf(lag, isnan(off) ? INFINITY : off); /* fmaxf ignores NaN */
         update = fmaxf(update, fabsf(master[i] - last[i]));
     }
-    return lag == 0 ? 0 : (double)lag / (double)update;
+    return lag == 0 || isinf(lag) ? (double)lag : (double)lag / (double)update;
 }
 
 static tw_status_t note_late(const tw_hpz_t *hpz, tw_hpz_lag_t *lag, uint32_t tensor, size_t block)

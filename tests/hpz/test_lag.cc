@@ -51,6 +51,25 @@ TEST_F(HpzLag, BlocksBehindAreCounted)
     });
 }
 
+/* A NaN makes NaN of its whole block; the next delta cannot mend that, late blocks do. */
+TEST_F(HpzLag, BlocksThatBecameNaNAreLate)
+{
+    tw::on_ranks({1, 1}, {{512, 0, 0, 0, 0}}, params(1), [](tw::Rank &rank, int) {
+        tw_hpz_counters_t counters;
+        rank.for_own([](size_t, size_t, float *master) { *master = 0; });
+        ASSERT_EQ(rank.sync(TW_HPZ_FULL, 1), TW_OK);
+        move(rank, NAN, 1);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 2), TW_OK);
+        tw_hpz_counters_get(rank.hpz, &counters);
+        EXPECT_EQ(counters.lag_blocks, 1U);
+        EXPECT_EQ(counters.lag_max, INFINITY);
+        ASSERT_EQ(rank.sync(TW_HPZ_QUANTIZED, 3), TW_OK);
+        tw_hpz_counters_get(rank.hpz, &counters);
+        EXPECT_EQ(counters.lag_blocks, 1U) << "nothing is left to mend";
+        EXPECT_EQ(counters.lag_max, 0);
+    });
+}
+
 TEST_F(HpzLag, LateBlocksAreSentPlain)
 {
     std::vector<uint64_t> hashes(4);
