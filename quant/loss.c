@@ -36,11 +36,6 @@ void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler)
     free(sampler);
 }
 
-size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec)
-{
-    return TW_QUANT_BLOCK_MAX / (size_t)codec->block * (size_t)codec->block;
-}
-
 /** Add the values and errors of a block or message to a loss, unless any is not finite. */
 static void loss_count(const float *values, const float *decoded, size_t n, tw_quant_loss_t *loss)
 {
@@ -81,7 +76,8 @@ static tw_status_t loss_add_runs(tw_quant_t *quant, tw_type_t type, const tw_qua
                                  size_t most_elems, tw_quant_loss_t *loss)
 {
     const tw_quant_args_t args = {.type = type};
-    size_t n_elems = segment->n_elems, run = tw_quant_loss_run_elems(tw_quant_codec_get(quant));
+    size_t block = (size_t)tw_quant_codec_get(quant)->block, run = TW_QUANT_BLOCK_MAX / block * block;
+    size_t n_elems = segment->n_elems;
     size_t n_runs = (n_elems + run - 1) / run, wanted = most_elems / run > 0 ? most_elems / run : 1;
     size_t step = n_runs > wanted ? n_runs / wanted : 1;
     for (size_t at = 0; at < n_runs; at += step) {

@@ -33,15 +33,13 @@ void tw_quant_sampler_destroy(tw_quant_sampler_t *sampler);
 
 /** Encode and decode a sample of about most_elems of a segment, and add its errors to `loss`. The segment
  *  begins at the beginning of a tensor or of a part of a tensor; only its src, n_elems and row_elems are
- *  used. A codec of blocks samples runs of tw_quant_loss_run_elems at even distances, at least one; blocks
- *  with NaN or Inf do not count. A codec of messages encodes the first elements, at least TW_QUANT_BLOCK_MAX,
- *  as one message, which does not count if it has NaN or Inf. Seeds are fixed, so the result is reproducible.
- *  TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
+ *  used. A codec of blocks samples runs at even distances, at least one, each of as many whole blocks as fit
+ *  into TW_QUANT_BLOCK_MAX elements; blocks with NaN or Inf do not count. A codec of messages encodes the
+ *  first elements, at least TW_QUANT_BLOCK_MAX, as one message, which does not count if it has NaN or Inf.
+ *  Seeds are fixed, so the result is reproducible. TW_ERR_INVALID, TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_quant_loss_add(tw_quant_sampler_t *sampler, tw_type_t type,
                               const tw_quant_message_segment_t *segment, size_t most_elems,
                               tw_quant_loss_t *loss);
-/** Elements of a run: as many whole blocks as fit into 4096 elements. */
-size_t tw_quant_loss_run_elems(const tw_quant_codec_t *codec);
 /** The 2-norm of the errors divided by the 2-norm of the values; 0 if there are no values. */
 double tw_quant_loss_error(const tw_quant_loss_t *loss);
 /** The share of non-zero values that decode to 0; 0 if there are no values. */
