@@ -131,8 +131,8 @@ tw_status_t tw_quant_codec_check(const tw_quant_codec_t *codec)
                "quant: codec %s: the step is %d quarters of an octave, must be from %d to %d", row->name,
                codec->step, -most, most);
     if (row->form != TW_QUANT_BLOCKS) {
-        TW_FAIL_IF(!tw_quant_codec_equal(codec, &bare), TW_ERR_INVALID,
-                   "quant: codec %s has neither blocks nor options", row->name);
+        TW_FAIL_IF(!tw_quant_codec_equal(codec, &bare), TW_ERR_INVALID, "quant: codec %s has %s", row->name,
+                   most > 0 ? "no option but step" : "neither blocks nor options");
         return TW_OK;
     }
     TW_TRY(check_block(codec->block));

@@ -55,6 +55,15 @@ TEST_F(QuantCodec, LosslessHasNoOptions)
     EXPECT_EQ(tw_quant_codec_check(&codec), TW_ERR_INVALID);
 }
 
+TEST_F(QuantCodec, EcdqHasAStepAlone)
+{
+    tw_quant_codec_t codec;
+    expect_log("codec ecdq has no option but step");
+    EXPECT_EQ(tw_quant_codec_parse("ecdq:step=2", &codec), TW_OK);
+    EXPECT_EQ(tw_quant_codec_parse("ecdq:hadamard", &codec), TW_ERR_INVALID);
+    EXPECT_EQ(tw_quant_codec_parse("ecdq:block=64", &codec), TW_ERR_INVALID);
+}
+
 TEST_F(QuantCodec, RefusesWhatItDoesNotKnow)
 {
     expect_log("codec");
