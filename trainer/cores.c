@@ -148,10 +148,8 @@ int tw_cores_share(const tw_cores_place_t *all, int world, int rank)
 tw_status_t tw_cores_of_job(tw_coll_t *coll, int64_t asked, tw_cores_t *cores)
 {
     int world = tw_coll_size(coll);
-    tw_cores_place_t own = own_place(asked), *all = calloc((size_t)world, sizeof(*all));
-    TW_FAIL_IF(!all, TW_ERR_NO_MEMORY, "rank %d: out of memory for what %d ranks run on", tw_coll_rank(coll),
-               world);
-    tw_status_t status = tw_agree_gather(coll, &own, sizeof(own), all);
+    tw_cores_place_t own = own_place(asked), *all = tw_agree_alloc(coll, sizeof(*all));
+    tw_status_t status = all ? tw_agree_gather(coll, &own, sizeof(own), all) : TW_ERR_NO_MEMORY;
     *cores = (tw_cores_t){1, INT_MAX, 1};
     for (int r = 0; r < world && status == TW_OK; r++) {
         int n = tw_cores_share(all, world, r);
