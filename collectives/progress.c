@@ -109,23 +109,33 @@ static void *progress_run(void *arg)
 static tw_status_t progress_start(tw_progress_t *progress)
 {
     pthread_condattr_t attr;
-    if (pthread_mutex_init(&progress->lock, NULL) != 0 || pthread_condattr_init(&attr) != 0) {
-        return TW_ERR_NO_MEMORY;
+    int error = pthread_mutex_init(&progress->lock, NULL);
+    if (error != 0) {
+        goto err;
+    }
+    error = pthread_condattr_init(&attr);
+    if (error != 0) {
+        goto err_lock;
     }
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    int error = pthread_cond_init(&progress->changed, &attr);
+    error = pthread_cond_init(&progress->changed, &attr);
     pthread_condattr_destroy(&attr);
-    if (error == 0) {
-        progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
-        tw_shared_mover_add(progress->shared, &progress->mover);
-        error = pthread_create(&progress->thread, NULL, progress_run, progress);
-    }
     if (error != 0) {
-        tw_shared_mover_remove(&progress->mover);
-        return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no progress thread: error %d",
-                       tw_transport_rank(progress->transport), error);
+        goto err_lock;
     }
-    return TW_OK;
+    progress->mover = (tw_shared_mover_t){.move = run_commands, .arg = progress};
+    tw_shared_mover_add(progress->shared, &progress->mover);
+    error = pthread_create(&progress->thread, NULL, progress_run, progress);
+    if (error == 0) {
+        return TW_OK;
+    }
+    tw_shared_mover_remove(&progress->mover);
+    pthread_cond_destroy(&progress->changed);
+err_lock:
+    pthread_mutex_destroy(&progress->lock);
+err:
+    return tw_fail(TW_ERR_NO_MEMORY, "rank %d: no progress thread: error %d",
+                   tw_transport_rank(progress->transport), error);
 }
 
 tw_status_t tw_progress_get(tw_transport_t *transport, tw_progress_t **out)
