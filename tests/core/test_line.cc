@@ -25,6 +25,7 @@ TEST(Line, TheFirstThatBeginsSo)
     EXPECT_EQ(read(text, "", 64), "MemTotal: 8 kB");
     EXPECT_EQ(read(text, "MemFree:", 64), "MemFree: 3 kB");
     EXPECT_EQ(read(text, "MemFree:", 10), "MemFree: ");
+    EXPECT_EQ(read("a line MemFree: 9\nMem: 3", "Mem", 8), "Mem: 3") << "the middle of a line begins none";
     EXPECT_EQ(read(text, "kB", 64), "none");
     EXPECT_EQ(read("", "", 64), "none");
     EXPECT_EQ(read("\nx", "", 64), "");
