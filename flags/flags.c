@@ -160,8 +160,8 @@ static void flags_no_memory(void)
 static char *doc_of(const tw_config_field_t *field)
 {
     char *doc = NULL;
-    int n = field->dflt ? asprintf(&doc, "%s (default: %s)", field->doc, field->dflt)
-                        : asprintf(&doc, "%s", field->doc ? field->doc : "");
+    int n = field->doc && field->dflt ? asprintf(&doc, "%s (default: %s)", field->doc, field->dflt)
+                                      : asprintf(&doc, "%s", field->doc ? field->doc : "");
     if (n < 0) {
         flags_no_memory();
     }
