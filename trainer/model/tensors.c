@@ -95,6 +95,7 @@ static const struct {
     [TW_MODEL_KIND_GPT2] = {"transformer.h.", gpt2_root, gpt2_block, TW_GPT2_BLOCK_TENSORS},
     [TW_MODEL_KIND_LLAMA] = {"model.layers.", llama_root, llama_block, TW_LLAMA_BLOCK_TENSORS},
 };
+_Static_assert(TW_GPT2_BLOCK_TENSORS <= TW_MODEL_MOST_TENSORS, "tw_model_t has a place for each");
 _Static_assert(TW_LLAMA_BLOCK_TENSORS <= TW_MODEL_MOST_TENSORS, "tw_model_t has a place for each");
 
 static size_t dim_size(const tw_model_config_t *config, dim_t dim)
