@@ -71,11 +71,12 @@ static tw_status_t post_record(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     return post_counted(keeper->rail_records, &args, gather, &gather->meeting);
 }
 
-/** Return 1 if this gather, which makes version + 1, checks the replicas. */
+/** Return 1 if this gather, which makes version + 1, checks the replicas. A gather without changes leaves the
+ *  version, so that the next one need not check again. */
 static int is_check_due(const tw_hpz_kept_t *kept)
 {
-    uint64_t steps = kept->keeper->check_steps;
-    return steps > 0 && (kept->version + 1) % steps == 0;
+    uint64_t steps = kept->keeper->check_steps, next = kept->version + 1;
+    return steps > 0 && next % steps == 0 && kept->seen != next;
 }
 
 static uint64_t check_of(const uint8_t *run, const tw_hpz_kept_t *kept)
@@ -132,6 +133,7 @@ static tw_status_t gather_encode(tw_hpz_gather_t *gather, int lossless)
                                                       .version = kept->version,
                                                       .bytes = bytes,
                                                       .check = is_check_due(kept) ? check_of(run, kept) : 0};
+    kept->seen = kept->version + 1;
     return TW_OK;
 }
 

@@ -63,6 +63,7 @@ struct tw_hpz_kept {
     tw_hpz_form_t form;
     tw_hpz_round_t *round; /**< NULL: no part is rounded */
     uint64_t id, version, gathers;
+    uint64_t seen;   /**< 1 + the version at the last gather; 0: none yet */
     uint8_t *runs;   /**< [N][run_bytes] replicas of the rail's runs */
     uint8_t *states; /**< [N][form.n_coded] previous changes of their elements */
     int busy;

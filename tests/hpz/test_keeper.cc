@@ -423,6 +423,21 @@ TEST_F(HpzKeeper, ReplicasThatDifferAreFound)
     });
 }
 
+TEST_F(HpzKeeper, ReplicasThatStayAreCheckedOnce)
+{
+    set_env("TW_HPZ_CHECK_STEPS", "2");
+    begin({1, 1});
+    with_unit([](Rank &rank, tw_hpz_kept_t *kept) {
+        for (int n = 0; n < 4; n++) {
+            std::vector<uint16_t> whole = own_of(rank, 0);
+            EXPECT_EQ(gather(kept, &whole), TW_OK) << n;
+            if (n == 1 && rank.rank == 1) { /* after the gather that has checked */
+                tw_hpz_kept_run(kept, 0)[run_bytes - 1] ^= 1;
+            }
+        }
+    });
+}
+
 TEST_F(HpzKeeper, ReplicasOfOtherVersionsAreAnError)
 {
     begin({1, 1});
