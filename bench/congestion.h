@@ -11,8 +11,8 @@ TW_C_BEGIN
  *  once, like "cubic" or "bbr,cubic"; "" if there are no connections. Returns `list`, cut to list_bytes. */
 const char *tw_congestion_in_use(char *list, size_t list_bytes);
 
-/** List the names of the congestion control that IPv4 routes of this interface set, each once. "" means that
- *  they set none, so that connections use the system's. Returns `list`. */
+/** List the congestion controls that are set in an interface's IPv4 routes, each once. "" means that no route
+ *  has one, so that connections use the system's. Returns `list`. */
 const char *tw_congestion_of_routes(const char *device, char *list, size_t list_bytes);
 
 /** Append `name` to a list such as "cubic,bbr", unless the list has it. */

@@ -37,7 +37,7 @@
  *  the plain time, plus WORTH_TURNS turns of a message for the extra wake-ups of busy processors. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** A lossless codec must only save this many turns of a message, the processor's extra time. */
+/** A lossless codec costs no precision. It need only save this many turns, processors' extra time. */
 #define PACKING_TURNS 2
 /** A candidate with over LEANER times the inter-node bytes of another one is taken only if it is faster even
  *  with the noise of the measurements (prefer_lean). */

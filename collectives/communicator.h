@@ -34,7 +34,7 @@
 TW_C_BEGIN
 
 #define TW_COLL_ID_SHIFT 40 /**< bits of a tag below the communicator's id: operation, then message */
-/** First tag of messages before the members agree on an id. They are the last ones below those of id 1. */
+/** First tag of messages before the members agree on an id: these have the last tags below those of id 1. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_KNOWN 64
 #define TW_COLL_ALGOS 40 /**< the most algorithms in the table for host memory */

@@ -45,7 +45,7 @@ static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *o
     return cell;
 }
 
-/** Note the task that writes an op's result. In a tensor it waits for the tasks that read the place. */
+/** Note the task that writes an op's result. If it writes to a tensor, it waits for reads of that place. */
 static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task)
 {
     cell_at(run, op->owner, c, op->to)->task = task;
@@ -148,8 +148,8 @@ static void host_move(tw_host_run_t *run, const tw_op_t *op, size_t c)
 }
 
 /** Emit a plain sum. Inputs that are sums have been scaled already; the last sum applies the factor. With a
- *  scale, the first inputs must be sums. So an own contribution that is first changes places with the last
- *  one. */
+ *  scale, inputs that are sums must come first. So if this rank's own contribution is first, it and the last
+ *  input change places. */
 static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw_host_cell_t *const *inputs,
                            const tw_host_cell_t *to)
 {
@@ -176,7 +176,7 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
     return tw_work_reduce(run->sched, &sum);
 }
 
-/** Returns 1 if the sum has one input that does not change. */
+/** Returns 1 if the sum is its only input, unchanged. */
 static int is_single(const tw_host_run_t *run, const tw_op_t *op)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;

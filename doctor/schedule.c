@@ -71,8 +71,8 @@ static void add_neighbours(tw_doctor_schedule_t *s, int n_nodes, int device, int
     }
 }
 
-/** Plan the flows by which nodes are judged first, then the pairs of greater distance. If the time is too
- *  short for all distances, plan as many as fit. */
+/** Plan first the flows by which nodes are judged, which go to the next node; then pairs of nodes further
+ *  apart. If the time is too short for all distances, plan as many as fit. */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *s)
 {

@@ -68,8 +68,8 @@ size_t tw_hpz_slice_step(size_t elems, const tw_quant_codec_t *codec);
  *  elements a rank. The last slice ends at the end of rank (0, 0)'s part. */
 tw_hpz_slice_t tw_hpz_slice_next(const tw_hpz_layout_t *layout, int unit, size_t first, size_t most,
                                  size_t step);
-/** Return the most elements of a slice at one rank, in a sync of a unit. sync_elems is as in tw_hpz_params_t
- *  (0: no limit). A larger unit goes in slices of half of it: one is sent while the next is coded. */
+/** Return the most elements that a slice has at one rank when a unit is synced. sync_elems: as in
+ *  tw_hpz_params_t. A unit above it goes in slices of sync_elems / 2: one is sent while the next is coded. */
 size_t tw_hpz_sync_slice_most(const tw_hpz_layout_t *layout, int unit, int local, size_t sync_elems,
                               size_t step);
 /** Return a tensor's piece at (node, local) inside a slice; its offset is in the whole primary part. */

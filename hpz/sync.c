@@ -299,7 +299,7 @@ static int has_room(const tw_hpz_t *hpz, int unit)
     return most == 0 || hpz->under_way == 0 || hpz->under_way + next <= most;
 }
 
-/** Free the new values if nothing needs them. Outside host memory, the next transfer uses their buffer. */
+/** Free the new values if nothing needs them. On a device, the next transfer uses their buffer instead. */
 static void let_fresh_go(const tw_hpz_t *hpz, tw_hpz_transfer_t *transfer)
 {
     if (!tw_hpz_keeps_fresh(hpz, hpz->units[transfer->unit].sync.kind)) {

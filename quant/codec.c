@@ -297,7 +297,7 @@ size_t tw_quant_encoded_bytes(const tw_quant_codec_t *codec, size_t n_elems)
     return n_elems <= TW_MEMORY_BYTES_MAX ? tw_layout_encoded_bytes(codec, n_elems) : SIZE_MAX;
 }
 
-/** To the code's own rounding error fp32 adds: two roundings in v = y * (1 / scale), 2^-23 of at most qmax
+/** fp32 adds to the code's own rounding error: two roundings in v = y * (1 / scale), 2^-23 of at most qmax
  *  steps; clipping by 2^-24 of qmax steps, if the scale was not rounded up; one rounding of q * scale. 2^-21
  *  covers their sum. */
 double tw_quant_error_bound(const tw_quant_codec_t *codec, double amax)

@@ -228,7 +228,7 @@ static int is_damage(tw_status_t status)
            status == TW_ERR_IO;
 }
 
-/** Rename a damaged step, on rank 0. Otherwise the next job would try it as the newest one again. */
+/** On rank 0, rename a damaged checkpoint, or the next job would try it as the newest one again. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {

@@ -112,7 +112,7 @@ static tw_status_t check_capture(const tw_coll_t *coll, const tw_coll_args_t *ar
     return TW_OK;
 }
 
-/** Make the run. Over NCCL, work may outlive the request, so it uses the shape's tensors. */
+/** Make the run. Over NCCL it uses the shape's copy of the tensors, as work may outlive the request. */
 static tw_status_t create_run(tw_coll_request_t *request, tw_gpu_shape_t *shape)
 {
     tw_coll_t *coll = request->coll;

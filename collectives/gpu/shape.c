@@ -153,7 +153,7 @@ const tw_coll_algo_info_t *tw_gpu_algo_get(size_t index)
     return algo ? &algo->info : NULL;
 }
 
-/** The flows on a GPU. Data goes to all other nodes at once, as each further hop costs a tick. */
+/** An algorithm's flows on a GPU. Data goes to all nodes at once, as a further hop costs a tick (plan.h). */
 static tw_flows_t flows_of(const tw_algo_t *algo)
 {
     tw_flows_t flows = algo->flows;

@@ -134,7 +134,7 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->encode_sec[i] + value->decode_sec[i];
         typical_sum += typical->encode_sec[i] + typical->decode_sec[i];
     }
-    /* the measured messages found their tables in the caches; others do not: so at least the default */
+    /* measured messages find their tables in the caches, others do not: so the default is the least */
     model->encode_message_sec =
         contention *
         fmax(model->encode_message_sec,

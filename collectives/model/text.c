@@ -118,7 +118,7 @@ static size_t speed(double sec_per_byte)
     return sec_per_byte > 0 ? (size_t)(1 / sec_per_byte) : 0;
 }
 
-/** Convert the model to the text's units. A codec's speeds: rounding to nearest, no rotation. */
+/** Convert the model to the text's units. A codec's speeds are those of rounding to nearest, unrotated. */
 static void write_model(const tw_coll_model_t *model, model_text_t *text)
 {
     *text = (model_text_t){

@@ -52,7 +52,7 @@ typedef struct tw_flows {
     int (*owns)(const tw_topo_t *topo, int rank); /**< TW_FLOWS_SOME: returns 1 if the rank owns a shard */
     /** 1: all ranks take the owners in one order, as two nodes exchange several owners' messages in a hop */
     int in_order;
-    /** 1: in a hop, a rank sends the shards of consecutive owners, modulo the world: one row */
+    /** 1: the shards that a rank sends in a hop have consecutive owners (modulo the world): one row */
     int merges;
     /** 1: contributions are added up inside nodes first, where they have the inner codec if there is one */
     int nodes_first;

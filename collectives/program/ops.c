@@ -20,8 +20,8 @@ typedef struct note {
     int is_sum; /**< 1: the operation makes a sum, or moves one */
 } note_t;
 
-/** One step of this rank in a flow. All ranks compute the same `tick`: a move's tick is the one after its
- *  input is ready, a sum's tick the one in which its inputs are. Contributions can be sent in tick 0. */
+/** One step of this rank in a flow. All ranks compute the same `tick`: for a move the one after the tick in
+ *  which its input gets ready, for a sum the one in which its inputs do. Tick 0 can send contributions. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */

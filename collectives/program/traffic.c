@@ -166,7 +166,7 @@ static tw_status_t traffic_make_room(reader_t *r)
     return r->flow.status;
 }
 
-/** Count the operations from number `first` on. */
+/** Count what is sent and computed by the operations from number `first` on. */
 static void read_ops(reader_t *r, int first)
 {
     for (int i = first; i < r->flow.n_ops; i++) {

@@ -144,7 +144,7 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
  *  out, notes the error in the schedule and returns NULL. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
-/** Make a span of memory that outlives the schedule. If memory is out, it is the signal. */
+/** Make a span of memory that outlives the schedule; tw_span_signal() if no room is left for the span. */
 tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes);
 
 /** Emit a send to, or a receive from, communicator rank `peer`. Returns TW_TASK_NONE for a span without

@@ -25,8 +25,8 @@ void tw_scratch_destroy(tw_scratch_t *scratch);
 /** Join the users as the youngest one. Leaving gives all reservations of the user back. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** Reserve `bytes` bytes. Returns 0 if that would exceed the limit, which is half for all users but the
- *  oldest. is_needed 1: the user cannot proceed without them; the oldest user then gets them anyway. */
+/** Reserve `bytes` bytes. Returns 0 if all reservations would exceed the limit, or half of it for a user that
+ *  is not the oldest. is_needed 1: the user cannot proceed without; the oldest user then gets them anyway. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
 /** Returns the bytes of memory of a buffer for `bytes` bytes: those of its size class. */

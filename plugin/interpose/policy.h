@@ -51,8 +51,8 @@ uint64_t tw_ip_policy_hash(void);
 /** Write a text like "gathers int8, sums plain, from 1.00 MiB on" into buf. Returns buf. */
 const char *tw_ip_policy_format(const tw_ip_policy_t *policy, char *buf, size_t buf_bytes);
 
-/** Judge by its arguments whether a call will be quantized: then returns TW_IP_REPLACED and sets *codec.
- *  is_scaled is 1 if the call's operation is a PreMulSum whose scalar is known. */
+/** Judge a call by its arguments. If it will be quantized, returns TW_IP_REPLACED and sets *codec. is_scaled
+ *  is 1 if the call's operation is a PreMulSum whose scalar is known. */
 tw_ip_reason_t tw_ip_policy_judge(const tw_ip_policy_t *policy, const tw_ip_call_t *call, int world,
                                   int is_scaled, tw_quant_codec_t *codec);
 

@@ -52,8 +52,8 @@ TW_HD static inline int tw_block_amax_is_nonfinite(uint32_t amax_bits, int hadam
     return amax_bits > (hadamard ? TW_BLOCK_LIMIT_ROTATED : TW_FLOAT_MAX_BITS);
 }
 
-/** The scale for a finite amax, rounded to `type` as it is stored. It is 0 or in [2^-125, 2^126), with 2 bits
- *  up to 2^127. */
+/** The scale for a finite amax, rounded to `type` as it is stored. It is 0 or in [2^-125, 2^126); codes of 2
+ *  bits have scales up to 2^127. */
 TW_HD static inline float tw_block_scale(float amax, int reach, tw_quant_scale_t type)
 {
     if (amax == 0.0f) {

@@ -11,8 +11,8 @@
 
 TW_C_BEGIN
 
-/** Addresses of a segment that has elements. The last segment is followed by a sentinel at `first`
- *  n_elems. */
+/** Addresses of a segment that has elements. A sentinel, whose `first` is the number of all elements, follows
+ *  the last segment. */
 typedef struct tw_delta_cuda_segment {
     uint64_t first; /**< index of its first element */
     uint64_t old_values, new_values, states;

@@ -175,7 +175,7 @@ TW_DEVICE bool tw_entropy_push_warp(tw_entropy_encoder &coder, bool there, uint6
     return true;
 }
 
-/** Code raw bits (0 to 15) in each lane, without a symbol. Returns false if there is no room. */
+/** Code `bits` (0 to 15) raw bits in each lane, without a symbol. Returns false if there is no room. */
 TW_DEVICE bool tw_entropy_push_raw_warp(tw_entropy_encoder &coder, uint32_t bits, uint32_t raw)
 {
     bool full = (uint64_t)coder.x >> (32 - bits) != 0;

@@ -238,9 +238,9 @@ struct tw_kernel_source_delta {
 
 /* ---- AdamW --------------------------------------------------------------------------------------------- */
 
-/** Values new master - replica of an AdamW step. src: gradient[n], base: replica, type[n]; words[list], [list
- *  + 1], [list + 2]: addresses of master, m, v, fp32[n], which are updated. A thread has only one row,
- *  because it holds five arrays in registers. */
+/** Does an AdamW step; its values are new master - replica. src: gradient[n], base: replica, type[n];
+ *  words[list], [list + 1], [list + 2]: addresses of master, m, v, fp32[n], which are updated. A thread has
+ *  only one row, because it holds five arrays in registers. */
 template <int TYPE>
 struct tw_kernel_source_adamw {
     static constexpr int rows = 1, blocks_min = 2;

@@ -29,7 +29,7 @@ TW_HD static inline int32_t tw_delta_clamp(int32_t x, int32_t low, int32_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/** The size of a previous change, as it counts for the choice of a factor. */
+/** The size of a previous change, at most TW_DELTA_SIZE_MAX, from which a factor is chosen. */
 TW_HD static inline uint32_t tw_delta_sample_size(uint8_t state)
 {
     uint32_t size = tw_delta_state_size(state);

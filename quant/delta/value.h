@@ -43,9 +43,9 @@ TW_HD static inline uint32_t tw_delta_octave(uint32_t x)
 #endif
 }
 
-/** Code a change in one byte, its state: the sign and 7 bits of size. These are |change| + 8 as a float of 3
- *  mantissa bits, its exponent less 3: exact for sizes up to 7, then 8 steps an octave. State 0 is no
- *  change. */
+/** Code a change in one byte, its state: the sign, and 7 bits of size. These hold |change| + 8 as a float of
+ *  3 mantissa bits, with 3 subtracted from its exponent. So sizes up to 7 are exact; from there on there are
+ *  8 steps an octave. State 0 is no change. */
 TW_HD static inline uint8_t tw_delta_state(int16_t change)
 {
     uint32_t size = (uint32_t)(change < 0 ? -change : change) + 8;

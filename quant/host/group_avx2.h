@@ -214,7 +214,7 @@ INLINE counters_t philox_round(counters_t x, uint32_t key0, uint32_t key1)
                          _mm256_xor_si256(_mm256_srli_epi64(p0, 32), x3), p0}};
 }
 
-/** Store the words of the counters, in the order of lanes 0, 2, 1, 3 that unpack gives. */
+/** Store the words of the counters, from lanes 0, 2, 1, 3: the order in which unpacking gives them. */
 INLINE void philox_store(counters_t x, uint32_t *words)
 {
     __m256i w01 = _mm256_blend_epi32(x.c[0], _mm256_slli_epi64(x.c[1], 32), 0xaa);

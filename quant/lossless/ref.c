@@ -185,7 +185,7 @@ static void ref_pack(const uint16_t *heads, size_t n, uint8_t *raw)
     }
 }
 
-/** Unpack a whole group. Reads some bytes after its 28. */
+/** Unpack a whole group. Reads some bytes beyond its 28 bytes. */
 static void unpack_group(const uint8_t *raw, uint16_t *heads)
 {
     for (size_t k = 0; k < TW_LOSSLESS_RAW_BYTES; k++) {

@@ -72,7 +72,7 @@ TW_HD static inline size_t tw_lossless_raw_bytes(size_t n)
     return (n / 32 * TW_LOSSLESS_RAW_BYTES + last + 1) & ~(size_t)1;
 }
 
-/** Bytes of a block's 7 bits that are in the lanes' first states, two in each. They take no other room. */
+/** How many bytes of a block's 7 bits are in the lanes' first states, two bytes in each, and nowhere else. */
 TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
 {
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;

@@ -20,7 +20,7 @@ static void format_checksum(uint64_t checksum, char text[17])
     snprintf(text, 17, "%016" PRIx64, checksum);
 }
 
-/** Return the checksum of the body as text; 0 if memory runs out, when the body cannot be written, either. */
+/** Return the checksum of the body as text; 0 if memory runs out: then writing the body fails, too. */
 static uint64_t body_checksum(const json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);

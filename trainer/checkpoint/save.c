@@ -214,8 +214,8 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/** Rename the complete folder where the file system, such as NFS, can do it only to a name that is free. A crash
- *  in between leaves the earlier save under another name. */
+/** Rename the complete folder on a file system, such as NFS, that renames only to a free name. A crash in
+ *  between leaves the earlier save under another name. */
 static tw_status_t give_name_in_turn(const saving_t *saving)
 {
     char aside[TW_CHECKPOINT_PATH_BYTES];

@@ -173,7 +173,7 @@ static tw_status_t walk_array(const walk_t *walk, const char *path, const json_t
     return status;
 }
 
-/** Return 1 if the table has a key for each element. Then "betas": "auto" applies to all elements. */
+/** Return 1 if a key is an array, whose elements have keys: with "betas": "auto" all of them get "auto". */
 static int is_array(const char *key)
 {
     char first[KEY_BYTES + 4];

@@ -3,7 +3,7 @@
  *  A block takes 128 rows of one or two matrices, 16 per warp, and keeps them in registers. It loops over
  *  tiles of two other matrices, which all warps read from shared memory. There is one barrier a tile; while a
  *  tile is used, the next is copied. A product's result is in the registers in which the next product needs
- *  its first factor (fragments.cuh). These results, probabilities and gradients by scores, are rounded to
+ *  its first factor (fragments.cuh). These results, probabilities and gradients of scores, are rounded to
  *  bf16 as in FlashAttention-2; all sums are fp32. A warp skips a tile if its rows attend to none of it, and
  *  tests no masks if they attend to all of it. Heads of widths other than 64, 80, 96 and 128 are padded with
  *  zeros.

@@ -32,7 +32,7 @@ struct MmaQueryGradients {
         return of;
     }
 
-    /* Replace dp by the gradient by the scores. */
+    /* Turn dp into the gradient of the scores. */
     static TW_DEVICE void differentiate(const MmaQueries<tile> &queries, uint32_t key, float factor,
                                         const Statistics &of, const MmaSum<tile> &s, MmaSum<tile> *dp)
     {
@@ -156,7 +156,7 @@ struct MmaKeyGradients {
         begin_statistics(head, at.query, &shared->of[turn]);
     }
 
-    /* Replace scores s by probabilities, dp by the gradient by scores. Queries past the end give zeros. */
+    /* Turn scores s into probabilities, dp into the gradient of scores. Queries past the end give zeros. */
     static TW_DEVICE void differentiate(const AttentionHead<Bf16> &head, const MmaPlace &place,
                                         uint32_t query, const Statistics &of, bool see_all, MmaSum<tile> *s,
                                         MmaSum<tile> *dp)

@@ -115,7 +115,7 @@ TW_DEVICE Query query_at(const TileHead<T> &head, uint32_t row)
     return query;
 }
 
-/** Replaces a score by its probability, and dp by the gradient by the dot product of q and k. */
+/** Turns a score into its probability, and dp into the gradient of the dot product of q and k. */
 TW_DEVICE void differentiate(const Query &query, uint32_t key, float factor, float *s, float *dp)
 {
     const bool seen = query.exists && key <= query.at && key >= query.first_seen;

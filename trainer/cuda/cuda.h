@@ -28,7 +28,7 @@ tw_status_t tw_cuda_gelu_backward(tw_type_t type, const void *x, size_t n, void 
 /** Computes y = silu(gate) * up. gate, up, y [n]; y may be one of them. */
 tw_status_t tw_cuda_swiglu_forward(tw_type_t type, const void *gate, const void *up, size_t n, void *y,
                                    tw_stream_t stream);
-/** Replaces dy [n] by the gradient by up. Writes the gradient by gate to d_gate [n], which may be gate. */
+/** Turns dy [n] into the gradient of up. Writes the gradient of gate to d_gate [n], which may be gate. */
 tw_status_t tw_cuda_swiglu_backward(tw_type_t type, const void *gate, const void *up, size_t n, void *dy,
                                     void *d_gate, tw_stream_t stream);
 
@@ -78,7 +78,7 @@ typedef struct tw_cuda_norm {
 typedef struct tw_cuda_norm_gradients {
     const void *dy;        /**< (N,C) */
     void *dx;              /**< (N,C); may be x, or dy, if accumulate is 0 */
-    int accumulate;        /**< 1: dx += the gradient by x; 0: dx = the gradient */
+    int accumulate;        /**< 1: dx += the gradient of x; 0: dx = the gradient */
     float *dgamma, *dbeta; /**< (C) gradients are added to them; dbeta NULL without beta */
     float *workspace;      /**< scratch memory, tw_cuda_norm_workspace_bytes */
 } tw_cuda_norm_gradients_t;

@@ -64,7 +64,7 @@ struct WordList {
     uint32_t in_warp[warps];
 };
 
-/** Kernel: tokens, dx -> d_words. Bytes per element of dx: 2 (1 bf16); 8 per channel of a word's sum. */
+/** Kernel: tokens, dx -> d_words. Bytes per element: of dx 2 (1 bf16), of changed rows of d_words 8. */
 template <class T>
 struct EmbeddingWords {
     /* Append the rows (of 256) whose words are the block's. Return the new count. All threads call it. */

@@ -56,9 +56,9 @@ static inline size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads)
 {
     return heads->gamma ? tw_cuda_head_slabs(heads) * heads->width * sizeof(float) : 0;
 }
-/** Replaces d, the gradient by y, with rows d_stride elements apart, by the gradient by x. With gamma it also
- *  adds the gradient by gamma to dgamma (D). Then x must have its values from before forward, and `workspace`
- *  is scratch of tw_cuda_heads_workspace_bytes. Without gamma that is 0, and workspace may be NULL. */
+/** Turns d, with rows d_stride elements apart, from the gradient of y into that of x. With gamma it also adds
+ *  the gradient of gamma to dgamma (D). Then x must have its values from before forward, and `workspace` is
+ *  scratch of tw_cuda_heads_workspace_bytes. Without gamma, workspace may be NULL. */
 tw_status_t tw_cuda_heads_backward(const tw_cuda_heads_t *heads, void *d, size_t d_stride, float *dgamma,
                                    float *workspace, tw_stream_t stream);
 

@@ -149,7 +149,7 @@ struct HeadsForward {
  *  element: 4 (2 bf16), with a norm 6, and about 15 operations. */
 template <class T>
 struct HeadsBackward {
-    /* Replace d, the gradient by the normed head, by the gradient by x. Add d * x * rstd to dgamma. */
+    /* Turn d from the gradient of the normed head into the gradient of x. Add d * x * rstd to dgamma. */
     static TW_DEVICE void norm(const HeadsArgs &a, const Head<T> &head, const Pairs &gamma, size_t of_x,
                                Pairs *d, Pairs *dgamma)
     {

@@ -58,7 +58,7 @@ struct SwigluForward {
     }
 };
 
-/** Operation gate, up, dy -> gradients by up and by gate. Bytes per element: 10 (5 bf16). */
+/** Operation gate, up, dy -> gradients of up and of gate. Bytes per element: 10 (5 bf16). */
 struct SwigluBackward {
     using Params = NoParams;
     static constexpr uint32_t n_in = 3, n_out = 2;

@@ -82,7 +82,7 @@ static tw_status_t qkv_forward(const block_t *b)
     return TW_OK;
 }
 
-/** Compute d_norm, the gradient by the norm's output. */
+/** Compute d_norm, the gradient of the norm's output. */
 static tw_status_t qkv_backward(const block_t *b)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -179,7 +179,7 @@ static tw_status_t device_llama_mlp_forward(const block_t *b, tw_values_t *y)
     return tw_device_layer_forward(b->m, &down, b->scratch->hidden, b->saved.middle, y);
 }
 
-/** Replace d, the gradient by y, by the gradient by middle. */
+/** Turn d from the gradient of y into the gradient of middle. */
 static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;
@@ -197,7 +197,7 @@ static tw_status_t device_llama_mlp_backward(const block_t *b, tw_values_t *d)
     return tw_device_norm_backward(b->m, &norm, b->saved.middle, s->d_norm, 1, d);
 }
 
-/** Replace d, the gradient by middle, by the gradient by x. */
+/** Turn d from the gradient of middle into the gradient of x. */
 static tw_status_t device_llama_attention_backward(const block_t *b, const tw_values_t *x, tw_values_t *d)
 {
     const tw_device_scratch_t *s = b->scratch;

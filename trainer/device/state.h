@@ -67,7 +67,7 @@ typedef struct tw_device_scratch {
     tw_values_t *norm, *d_norm;     /* (N,C) */
     tw_values_t *d_attended;        /* (N,HD) */
     tw_values_t *qkv, *d_qkv;       /* (N,Q): q and k normed and rotated (Llama); gradients */
-    tw_values_t *hidden, *d_hidden; /* (N,F): input of the MLP's last layer; gradient by it, then by up */
+    tw_values_t *hidden, *d_hidden; /* (N,F): input of the MLP's last layer; its gradient, then that of up */
     tw_values_t *d_gate;            /* (N,F): Llama */
     float *mean, *rstd;             /* (N): of the last norm */
     tw_values_t *logits;            /* (logit_rows,V), rows logit_stride apart */
@@ -167,7 +167,7 @@ typedef struct tw_device_norm {
 } tw_device_norm_t;
 tw_status_t tw_device_norm_forward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                    tw_values_t *y);
-/** Add the gradient by x to d, or write it to d if accumulate is 0. */
+/** Add the gradient of x to d, or write it to d if accumulate is 0. */
 tw_status_t tw_device_norm_backward(tw_device_model_t *m, const tw_device_norm_t *norm, const tw_values_t *x,
                                     const tw_values_t *dy, int accumulate, tw_values_t *d);
 /** Attention forward and backward. q and k are read from qk (N,Q), v from v (N,Q). Rows of both have the

@@ -89,7 +89,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/** Return the lowest rank with the least of the ranks' results of find_nonfinite, all [world]. */
+/** Return the rank whose result of find_nonfinite is least, of several the lowest. all [world]: results. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;

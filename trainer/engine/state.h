@@ -54,7 +54,7 @@ typedef struct tw_engine_sync {
     tw_hpz_sync_t kind;
     int is_near;        /* 1: the masters are on the device */
     tw_status_t failed; /* error that has ended the sync; later calls return it */
-    /* numbers of units, counted from unit 0, that have new masters; whose sync has begun; has ended */
+    /* how many units, from unit 0 on, have new masters; have begun their sync; have ended their sync */
     size_t ready, begun, done;
 } tw_engine_sync_t;
 

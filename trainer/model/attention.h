@@ -23,7 +23,7 @@ size_t tw_attention_scratch_elems(size_t seq_len);
  *  other. With bf16 products both calls write compute->narrow (qkv's size), backward also narrow_d (dy's). */
 void tw_attention_forward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                           float *scratch, float *y);
-/** Compute dqkv, the gradient by qkv, from dy (B,T,HD). Probabilities are computed again from qkv. */
+/** Compute dqkv, the gradient of qkv, from dy (B,T,HD). Probabilities are computed again from qkv. */
 void tw_attention_backward(const tw_compute_t *compute, const tw_attention_shape_t *shape, const float *qkv,
                            const float *dy, float *scratch, float *dqkv);
 

@@ -29,7 +29,7 @@ typedef struct tw_gpt2_scratch {
     float *gamma, *bias;      /* vectors as fp32: C, 4C */
     float *norm;              /* (N,C) */
     float *d_norm;            /* (N,C) */
-    float *hidden, *d_hidden; /* (N,4C); d_hidden also holds the gradient by qkv (N,3C) */
+    float *hidden, *d_hidden; /* (N,4C); d_hidden also holds the gradient of qkv (N,3C) */
     float *attention;         /* tw_attention_scratch_elems for each thread */
     tw_root_scratch_t root;
 } tw_gpt2_scratch_t;

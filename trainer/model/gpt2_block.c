@@ -111,7 +111,7 @@ static void norm_again(const block_t *block, int weight, const float *x, tw_mode
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** Add the gradient by x to d (N,C). The gradient by the norm's output is in scratch->d_norm. */
+/** Add the gradient of x to d (N,C). The gradient of the norm's output is in scratch->d_norm. */
 static void gpt2_norm_backward(const block_t *block, int weight, const float *x, tw_model_norm_stats_t stats,
                                float *d)
 {
@@ -146,7 +146,7 @@ static void gpt2_mlp_forward(const block_t *block, float *y)
     linear(block, (layer_t){TW_GPT2_MLP_PROJ_W, 4 * c, c}, block->scratch->hidden, 1, y);
 }
 
-/** Replace d (N,C), the gradient by y, by the gradient by middle. */
+/** Turn d (N,C) from the gradient of y into the gradient of middle. */
 static void gpt2_mlp_backward(const block_t *block, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;
@@ -161,7 +161,7 @@ static void gpt2_mlp_backward(const block_t *block, float *d)
     gpt2_norm_backward(block, TW_GPT2_LN_2_W, saved->middle, saved->ln_2, d);
 }
 
-/** Replace d (N,C), the gradient by middle, by the gradient by x. */
+/** Turn d (N,C) from the gradient of middle into the gradient of x. */
 static void gpt2_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_gpt2_saved_t *saved = &block->saved;

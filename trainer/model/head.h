@@ -19,8 +19,8 @@ typedef struct tw_head {
 
 /** Return the rows of a chunk of logits. A chunk has at most about 64 MB, little beside the weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
-/** Return the mean loss. Write the gradient of scale * loss by norm to d_norm (N,C), and add its gradient by
- *  weight to d_weight (V,C). d_weight may be NULL; d_norm may be NULL if d_weight is. */
+/** Return the mean loss. Write norm's gradient to d_norm (N,C), add weight's gradient to d_weight (V,C), both
+ *  multiplied by scale. d_weight may be NULL; d_norm may be NULL if d_weight is. */
 double tw_head_loss(const tw_head_t *head, float scale, float *d_norm, float *d_weight);
 /** Compute the mean loss of each sequence, losses [N / seq_len]. */
 void tw_head_losses(const tw_head_t *head, double *losses);

@@ -395,7 +395,7 @@ static void gelu_forward(const float *x, size_t n, float *y)
     }
 }
 
-/** Multiply d by dy/dx = s + x s (1 - s) d(2u)/dx. Here y = x s(2u), s is the sigmoid, s' = s (1 - s). */
+/** Multiply d by dy/dx = s + x s (1 - s) d(2u)/dx, as y = x s(2u), s is the sigmoid, and s' = s (1 - s). */
 static void gelu_backward(const float *x, size_t n, float *d)
 {
     for (size_t i = 0; i < n; i += WIDTH) {

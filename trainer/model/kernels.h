@@ -62,14 +62,14 @@ typedef struct tw_kernel_set {
 
     /** Computes y = silu(gate) * up; gate, up, y [n]. */
     void (*swiglu_forward)(const float *gate, const float *up, size_t n, float *y);
-    /** Replaces dy [n] by the gradient by up, and writes the gradient by gate to d_gate [n]. */
+    /** Turns dy [n] into the gradient of up, and writes the gradient of gate to d_gate [n]. */
     void (*swiglu_backward)(const float *gate, const float *up, size_t n, float *dy, float *d_gate);
 
     /* ---- softmax and cross-entropy ---- */
 
     /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** Replaces dp [n] by the gradient by scores with softmax p [n]: factor * p * (dp - sum(p * dp)). */
+    /** Turns dp [n] into the gradient of scores with softmax p [n]: factor * p * (dp - sum(p * dp)). */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
     /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);

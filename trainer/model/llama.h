@@ -35,8 +35,8 @@ typedef struct tw_llama_scratch {
     float *norm, *d_norm; /* (N,C) */
     float *qkv, *d_qkv;   /* (N,Q): q, k and v, with q and k rotated; their gradients */
     float *d_attended;    /* (N,HD) */
-    float *hidden;        /* (N,F): input of the down projection; in backward then the gradient by gate */
-    float *d_hidden;      /* (N,F): the gradient by hidden, then by up */
+    float *hidden;        /* (N,F): input of the down projection; in backward then the gradient of gate */
+    float *d_hidden;      /* (N,F): the gradient of hidden, then of up */
     float *attention;     /* tw_attention_scratch_elems for each thread */
     tw_root_scratch_t root;
     float *cosines, *sines; /* (T,D/2) */

@@ -82,7 +82,7 @@ static const void *llama_weight_of(const block_t *block, layer_t layer)
     return block->weights[block->places[layer.tensor]];
 }
 
-/** input_factor returns a layer's input (N,in) as a factor, output_factor the gradient by its output. */
+/** input_factor returns a layer's input (N,in) as a factor, output_factor the gradient of its output. */
 static tw_matrix_t input_factor(const block_t *block, const float *x, size_t in)
 {
     return tw_factor(block->compute, x, block->n * in, in, block->compute->narrow);
@@ -154,7 +154,7 @@ static void qkv_forward(const block_t *block, float *qkv)
     }
 }
 
-/** Compute d_norm (N,C), the gradient by the norm's output. */
+/** Compute d_norm (N,C), the gradient of the norm's output. */
 static void qkv_backward(const block_t *block, const float *d_qkv, float *d_norm)
 {
     tw_matrix_t norm = input_factor(block, block->scratch->norm, block->c);
@@ -278,7 +278,7 @@ static void head_gammas(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Replace the gradients by normed heads by the gradients by the heads before the norm. */
+/** Turn the gradients of normed heads into the gradients of the heads before the norm. */
 static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
 {
     const heads_t *heads = ctx;
@@ -299,7 +299,7 @@ static void head_norm_rows(void *ctx, size_t first, size_t n, int thread)
     }
 }
 
-/** Replace scratch->d_qkv (N,Q), the gradient by the rotated qkv, by the gradient by the saved qkv. This
+/** Turn scratch->d_qkv (N,Q) from the gradient of the rotated qkv into the gradient of the saved qkv. This
  *  overwrites scratch->qkv. */
 static void turn_backward(const block_t *block)
 {
@@ -336,7 +336,7 @@ static void norm_again(const block_t *block, int tensor, const float *x, float *
     tw_spread_norm_apply(block->compute, &norm, block->scratch->norm);
 }
 
-/** Add the gradient by x to d (N,C). The gradient by the norm's output is in scratch->d_norm. */
+/** Add the gradient of x to d (N,C). The gradient of the norm's output is in scratch->d_norm. */
 static void llama_norm_backward(const block_t *block, int tensor, const float *x, float *rstd, float *d)
 {
     const tw_model_norm_t norm = llama_norm_of(block, tensor, x, rstd);
@@ -392,7 +392,7 @@ static void llama_mlp_forward(const block_t *block, float *y)
     layer_forward(block, down_layer(block), input_factor(block, scratch->hidden, block->inner), 1.0f, y);
 }
 
-/** Replace d (N,C), the gradient by y, by the gradient by middle. */
+/** Turn d (N,C) from the gradient of y into the gradient of middle. */
 static void llama_mlp_backward(const block_t *block, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;
@@ -413,7 +413,7 @@ static void llama_mlp_backward(const block_t *block, float *d)
     llama_norm_backward(block, TW_LLAMA_NORM_2, saved->middle, saved->rstd_2, d);
 }
 
-/** Replace d (N,C), the gradient by middle, by the gradient by x. */
+/** Turn d (N,C) from the gradient of middle into the gradient of x. */
 static void llama_attention_backward(const block_t *block, const float *x, float *d)
 {
     const tw_llama_saved_t *saved = &block->saved;

@@ -224,8 +224,8 @@ void tw_model_embed_backward(tw_model_t *model, const int32_t *tokens, const flo
 /** Compute y, which must not overlap x. If `saved` is NULL, nothing is saved for backward. */
 void tw_model_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                             float *y, void *saved);
-/** Replace dy, the loss's gradient by y, in d by dx, and add to grads. `x` is the block's input, and `saved`
- *  was written by block_forward; call that again first if it was not kept. */
+/** Turn d from dy, the loss's gradient with respect to y, into dx, and add to grads. x: the block's input.
+ *  saved: what block_forward has written; if it was not kept, call block_forward again first. */
 void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                              const void *saved, float *d, float *const *grads);
 

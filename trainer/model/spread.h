@@ -24,7 +24,7 @@ typedef struct tw_compute {
     tw_type_t type;        /* type of products' factors */
     tw_type_t weight_type; /* type in which weights are stored */
     float *wide;           /* buffer for a weight as fp32, if weights are bf16 and factors fp32; else NULL */
-    /* buffers for a layer's input, and for the gradient by its output, as bf16; NULL in fp32 */
+    /* buffers for a layer's input, and for the gradient of its output, as bf16; NULL in fp32 */
     uint16_t *narrow, *narrow_d;
 } tw_compute_t;
 

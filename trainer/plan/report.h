@@ -30,7 +30,7 @@ void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_pla
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
-/** Print the variables that give a PyTorch job the same as these two rows, if the rows have any. */
+/** Print the variables with which a PyTorch job does what the two rows do. A row may have none. */
 void tw_plan_print_torch(const tw_plan_row_t *any, const tw_plan_row_t *lossless, FILE *out);
 /** Print which features to turn on, or that none helps. */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,

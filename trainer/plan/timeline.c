@@ -41,7 +41,7 @@ typedef struct timeline {
     double muon_product_sec; /* seconds of a core for one multiplication */
     tw_plan_op_t report;
     size_t asked; /* visits of the micro-batch whose gathers are posted */
-    /* blocks among the asked visits, and among visits before the current one */
+    /* of `asked`, and of the visits before the current one: how many are of blocks, not of the root */
     size_t blocks_asked, blocks_left;
     /* numbers of units whose changes are in the replica, are sent, or are ready to send */
     size_t synced, sync_posted, sync_due;

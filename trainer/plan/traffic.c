@@ -114,8 +114,8 @@ static tw_plan_flow_t times(const tw_plan_flow_t *flow, double factor)
     return (tw_plan_flow_t){factor * flow->inter_node, factor * flow->in_node, factor * flow->messages};
 }
 
-/** Return the flow of a cut in n_ops operations. Its pieces are sent n_passes times. A codec of NULL is
- *  plain. With a block codec, quantized and plain tensors are sent in separate messages. */
+/** Return the flow of a cut in n_ops operations, which send each piece n_passes times (an all-reduce twice).
+ *  NULL for a codec: plain. A block codec has quantized and plain tensors in separate messages. */
 static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
                                  const tw_quant_codec_t *between, const tw_quant_codec_t *within,
                                  double n_ops, double n_passes)
@@ -237,7 +237,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/** Return the flow of an operation along the rails. Every signature of it leaves a node. */
+/** Return the flow of an operation along the rails. All ranks' signatures leave their nodes. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;

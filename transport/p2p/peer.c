@@ -9,9 +9,9 @@
 #include "transport/p2p/state.h"
 #include "transport/p2p/tcp.h"
 
-/** Chunks in shared memory, where one stream suffices: messages are cut so that several progress together. */
+/** Bytes of a chunk in shared memory. One stream suffices; chunks let several messages progress together. */
 #define SHM_CHUNK_BYTES ((size_t)4 << 20)
-/** Chunks over the network if one stream carries all data. */
+/** Bytes of a chunk over the network if one stream carries all data. */
 #define LONG_CHUNK_BYTES ((size_t)8 << 20)
 
 /* ---- failing ------------------------------------------------------------------------------------------- */

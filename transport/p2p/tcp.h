@@ -177,8 +177,8 @@ void tw_tcp_look_at_clock(tw_tcp_device_t *device);
 /* ---- tcp_watch.c --------------------------------------------------------------------------------------- */
 /** Handle an ALIVE message. Returns NULL, or what is wrong with it. */
 const char *tw_tcp_hear_alive(tw_p2p_peer_t *peer, const tw_p2p_header_t *header);
-/** Return 1 if nothing has been acknowledged for too long, though the system sends it again and again. Must
- *  be called regularly, as it compares with the previous call. */
+/** Return 1 if sent data has not been acknowledged for too long, though the system sends it again and again.
+ *  Must be called regularly, as it compares with the previous call. */
 int tw_tcp_is_unanswered(tw_tcp_link_t *link, uint64_t now);
 
 /** One device's part of a card. */

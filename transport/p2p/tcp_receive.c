@@ -10,9 +10,9 @@
 #define READS_AT_ONCE 8
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
-/** After a poll that found nothing, a connection with messages of at least this length is not read again for
- *  a pause: one between two messages, one inside a message. The latter is shorter if the rest takes less (64
- *  KB: 4 us). */
+/** After a poll that found nothing, a connection with messages of at least this length is not read for a
+ *  while: BETWEEN two messages, or INSIDE a message. Inside it is less if the rest of the message arrives
+ *  sooner (64 KB: 4 us). */
 #define PAUSE_FROM_BYTES ((size_t)128 << 10)
 #define PAUSE_BETWEEN_NS 9000
 #define PAUSE_INSIDE_NS 14000

@@ -3,7 +3,7 @@
 
 /** Longest sleep while a rank that has left may still be needed: its silence is judged between sleeps. */
 #define LEFT_SLEEP_SEC 0.1
-/** Time between two checks which ranks have sent something, as a share of the timeout. */
+/** Time between two checks of which ranks have sent something, as a share of the timeout. */
 #define TELL_SHARE 0.02
 
 tw_status_t tw_ranks_send_post(tw_transport_t *transport, const tw_transport_message_t *message,

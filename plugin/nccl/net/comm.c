@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offset in NCCL's handle, after p2p's, of the number of the dial that this process began; 0: none. */
+/* Offset of a number in NCCL's handle, behind p2p's handle: of the dial that this process began; 0: none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");

@@ -241,8 +241,8 @@ class _AllGather(_Comm):
         return self._shapes[key]
 
     def _gathered(self) -> list[tuple[int, torch.dtype]]:
-        """Returns [(elements in a rank's run, type)] by parameter; [] if a tensor's class decides
-        (OWN_GATHER)."""
+        """Returns [(elements in a rank's run, type)] by parameter; [] if a tensor's class decides what is
+        gathered (OWN_GATHER)."""
         found = [inside.gathered(one) for one in inside.params(self.group)]
         return [] if None in found else [one for one in found if one is not None]
 
