@@ -184,6 +184,17 @@ def test_weights_of_another_kind_are_refused(following):
         delta.ShardsSubscriber({"a": torch.ones(2)}).apply(delta.Publisher({"a": torch.ones(2)}).since(None))
 
 
+def test_a_shard_that_gets_another_type_is_refused():
+    weights = {"a": torch.zeros(6), "b": torch.zeros(2)}
+    publisher = delta.Publisher({"a[0:6]": torch.ones(6), "b[0:2]": torch.ones(2)})
+    subscriber = delta.ShardsSubscriber(weights)
+    subscriber.apply(publisher.since(None))
+    data = publisher.publish({"a[0:6]": torch.ones(6).double(), "b[0:2]": torch.zeros(2)})
+    with pytest.raises(delta.DeltaError, match=r"^rank 0: a\[0:6\]: the message has it as F64, .* is F32"):
+        subscriber.apply([data])
+    assert weights["b"].tolist() == [1, 1] and subscriber.versions[0].number == 1
+
+
 def unsendable(rank):
     mesh = init_device_mesh("cpu", (2,))
     partial = DTensor.from_local(torch.ones(3), mesh, [Partial()])

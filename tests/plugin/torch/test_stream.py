@@ -196,6 +196,22 @@ def test_tensors_come_and_go():
     assert other.weights["embed"] is kept
 
 
+def test_a_tensor_that_gets_another_type_is_refused():
+    """Its own memory could not follow it. Memory that the subscriber was not given may be of any type."""
+    publisher, versions = published(1)
+    subscriber, free = delta.Subscriber(copy_of(versions[0])), delta.Subscriber({})
+    follow(subscriber, publisher)
+    follow(free, publisher)
+    version, new = subscriber.version, stepped(versions[0])
+    new["norm"] = new["norm"].double()
+    publisher.publish(new)
+    with pytest.raises(delta.DeltaError, match="^norm: the message has it as F64, and here it is F32"):
+        follow(subscriber, publisher)
+    assert same(subscriber.weights, versions[0]) and subscriber.version == version
+    follow(free, publisher)
+    assert same(free.weights, new)
+
+
 def test_a_model_is_served_with_all_weights_and_with_changes():
     torch.manual_seed(0)
     trained, served = nn.Linear(64, 64).bfloat16(), nn.Linear(64, 64).bfloat16()

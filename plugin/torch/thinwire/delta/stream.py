@@ -71,12 +71,14 @@ class Subscriber:
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self.weights, self._threads = dict(weights), threads
+        self._types = {name: tensors.type_of(one) for name, one in weights.items()}
         self.version: Version | None = None
 
     def apply(self, data: bytes) -> bool:
         """Apply a message. Returns False, and does nothing, if the weights already are the message's new
-        version. DeltaError, before anything is written, for a message from another version, and for one that
-        is damaged or incomplete. A TornError sets the version to None: ask for all weights."""
+        version. DeltaError, before anything is written, for a message from another version, for one that is
+        damaged or incomplete, and for one with another type of a given tensor. A TornError sets the version
+        to None: ask for all weights."""
         return self.ready(message.received(data))()
 
     def ready(self, received: message.Received) -> Callable[[], bool]:
@@ -90,6 +92,10 @@ class Subscriber:
         if old is not None and old != have:
             raise DeltaError("the message is for version %s, these weights are %s"
                              % (old, have or "of no version"))
+        for name, spec in received.head.specs.items():
+            if spec.dtype != self._types.get(name, spec.dtype):
+                raise DeltaError("%s: the message has it as %s, and here it is %s"
+                                 % (name, spec.dtype, self._types[name]))
         make = tensors.checked(self.weights, received, in_place=True, threads=self._threads)
 
         def write() -> bool:
