@@ -1,12 +1,16 @@
 """The library inside a job's process: how it is switched on, how it fails, and what it leaves alone."""
 
+import ctypes
 import datetime
 import json
 import os
 import pathlib
+import platform
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,7 +19,7 @@ import thinwire
 import torch
 import torch.distributed as dist
 from thinwire import capi
-from thinwire.engine import communicators
+from thinwire.engine import communicators, waiting
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -176,6 +180,20 @@ def test_no_rank_waits_in_gloo_for_a_stopped_rank(how):
 
     expected = [(True, 1, True)] * 2
     assert ranks.run(3, check, stopped=(1,), leave=False, **FAST) == [expected, None, expected]
+
+
+def test_threads_that_wait_as_gloos_are_found():
+    """By both calls of the system, where the machine has both."""
+    assert waiting.EPOLL_WAITS["aarch64"] == (22,)
+    for number in waiting.EPOLL_WAITS[platform.machine()]:
+        with select.epoll() as poll:
+            arguments = (number, poll.fileno(), ctypes.create_string_buffer(64 * 16), 64, 10, None, 8)
+            waits = threading.Thread(target=lambda given=arguments: [
+                ctypes.CDLL(None).syscall(*given) for _ in range(300)])
+            waits.start()
+            found = [poll.fileno() in waiting._epoll_sets() for _ in range(100) if not time.sleep(0.01)]
+            waits.join()
+            assert any(found), number
 
 
 def test_an_exception_on_one_rank_ends_the_others():

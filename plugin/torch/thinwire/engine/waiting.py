@@ -13,6 +13,7 @@ import ctypes as C
 import logging
 import os
 import pathlib
+import platform
 import socket
 import sys
 import threading
@@ -29,19 +30,21 @@ WAITING_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_fu
 CALLING_FILES = ("torch/_ops.py", "torch/_library/autograd.py")  # frames between WAITING_FILES and C++
 # In this file torch catches a collective's exception, logs it and raises it again.
 PASSING_ON = "torch/distributed/c10d_logger.py"
-# /proc/self/task/ID/syscall of a gloo thread: epoll_wait's number (x86-64), set, address, 64 events, 10 ms.
-EPOLL_WAIT, GLOOS_EVENTS, GLOOS_MSEC = 232, 64, 10
+# /proc/self/task/ID/syscall of a gloo thread: epoll_wait's number, set, address, 64 events, 10 ms.
+GLOOS_EVENTS, GLOOS_MSEC = 64, 10
+# The numbers of epoll_wait and epoll_pwait. aarch64 has only the second, so libc waits by that.
+EPOLL_WAITS = {"x86_64": (232, 281), "aarch64": (22,)}
 LOOKS = 30
 
 
 def _epoll_sets() -> set[int]:
     """Returns the epoll descriptors on which gloo's threads sleep at this moment."""
-    found = set()
+    found, waits = set(), EPOLL_WAITS.get(platform.machine(), ())
     for thread in pathlib.Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError, ValueError):
             number, *arguments = (thread / "syscall").read_text().split()
             values = [int(one, 16) for one in arguments[:4]]
-            if int(number) == EPOLL_WAIT and values[2:] == [GLOOS_EVENTS, GLOOS_MSEC]:
+            if int(number) in waits and values[2:] == [GLOOS_EVENTS, GLOOS_MSEC]:
                 found.add(values[0])
     return found
 
