@@ -10,6 +10,7 @@ import ranks
 import torch
 from thinwire.fsdp import hooks
 from thinwire.reporting import page, report
+from thinwire.telemetry import spans
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -81,6 +82,12 @@ def test_a_file_that_cannot_be_written(tmp_path):
     text, found = pages(tmp_path / "nowhere/report.html")
     assert not text and len(found[0][0]) == 1 and found[1][0] == found[2][0] == []
     assert "TW_REPORT=%s: " % (tmp_path / "nowhere/report.html") in found[0][0][0]
+
+
+def test_operations_of_before_the_strip_begin_and_end_with_it():
+    picture = page._strip([spans.Span("long", 0.0, 10.0), spans.Span("old", 0.0, 10.0 - page.STRIP_SEC)])
+    (one,) = re.findall(r'<rect x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', picture)
+    assert one == ("80.0", "%.1f" % (page.WIDTH - 80)) and "long: 10000.0 ms" in picture
 
 
 def test_names_are_escaped():

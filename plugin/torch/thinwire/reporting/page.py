@@ -155,9 +155,10 @@ def _strip(kept: list[spans.Span]) -> str:
     below, scale = max(lanes.values(), default=-1) + 1, (WIDTH - 80) / STRIP_SEC
     drawn = [_text(72, 15, "operations", "end"), _text(72, below * ROW + 15, "waits", "end")]
     for one in shown:
-        x = 80 + (max(one.begin, end - STRIP_SEC) - end + STRIP_SEC) * scale
+        begin = max(one.begin, end - STRIP_SEC)
+        x = 80 + (begin - end + STRIP_SEC) * scale
         row, colour = (below, COLOURS[1]) if one.thread else (lanes[id(one)], COLOURS[0])
-        drawn.append(_box(x, row * ROW + 3, (one.end - one.begin) * scale, ROW - 6, colour,
+        drawn.append(_box(x, row * ROW + 3, (one.end - begin) * scale, ROW - 6, colour,
                           "%s: %.1f ms" % (one.name, 1e3 * (one.end - one.begin))))
     return _svg((below + 1) * ROW, drawn)
 
