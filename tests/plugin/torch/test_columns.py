@@ -6,8 +6,8 @@ import thinwire
 import torch
 from models import BF16, make, train
 from thinwire import inside, policy
-from thinwire.collectives import columns
-from thinwire.engine import segments
+from thinwire.collectives import columns, operations
+from thinwire.engine import communicators, segments
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -78,6 +78,28 @@ def test_wrong_texts():
         return policy.make("int8").weights_text() == "int8:block=2048"  # weights have none
 
     assert ranks.run(1, check, backend=None) == [True]
+
+
+class Ended(communicators.Waitable):
+    """An operation that has ended, by an error or without one."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    def test(self):
+        return True
+
+    def exception(self):
+        return self.error
+
+
+@pytest.mark.parametrize("error, factor", [(None, 4.0), (ValueError(), 1.0)])
+def test_who_only_polls_gets_the_columns_multiplied_back_once(error, factor):
+    result = torch.ones(3, 2)
+    work = operations.Work(columns.Scaled(Ended(error), [(result, torch.full((2,), 4.0))]), "")
+    for _ in range(2):
+        assert work.is_completed() and work.is_success() == (error is None)
+        assert torch.equal(result, torch.full((3, 2), factor))
 
 
 def layer(kind=fully_shard, rows=200, **kwargs):

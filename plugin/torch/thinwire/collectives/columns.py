@@ -143,22 +143,28 @@ class Scaling:
         book.add(KIND, calls=1, plain_bytes=self._bytes, sent_bytes=self._bytes)
 
     def undone(self, request: Waitable, result: torch.Tensor) -> Scaled:
-        """Returns `request` wrapped: its wait() then multiplies the columns of the result back."""
+        """Returns `request` wrapped: its end then multiplies the columns of the result back."""
         return Scaled(request, [(self._matrices[i].of(result, 1), up) for i, _, up in self._powers])
 
 
 class Scaled(Waitable):
-    """An operation on divided columns. wait() multiplies the columns of its result back."""
+    """An operation on divided columns. A test() or wait() that finds its end multiplies them back."""
 
     def __init__(self, request: Waitable, rest: list[tuple[torch.Tensor, torch.Tensor]]):
         self._request, self._rest, self._lock = request, rest, threading.Lock()
         self.declined = request.declined
 
     def test(self) -> bool:
-        return self._request.test()
+        has_ended = self._request.test()
+        if has_ended and self._request.exception() is None:
+            self._multiply()
+        return has_ended
 
     def wait(self) -> None:
         self._request.wait()
+        self._multiply()
+
+    def _multiply(self) -> None:
         with self._lock, torch.no_grad():
             while self._rest:
                 view, up = self._rest.pop()
