@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import os
 import pathlib
+import sys
 import types
 from datetime import timedelta
 
@@ -242,6 +243,28 @@ def test_split():
         part.finalize()
 
     run(4, check)
+
+
+def test_split_leaves_the_callers_options_as_they_are():
+    """With a torchcomms that is only a base class."""
+
+    def check(_rank):
+        sys.modules["torchcomms"] = types.SimpleNamespace(TorchCommBackend=object)
+        from thinwire.torchcomms import backend
+
+        def options(**hints):
+            return types.SimpleNamespace(timeout=timedelta(seconds=20), store=None, hints=hints)
+
+        whole, own = backend.Backend(), options()
+        whole.init(torch.device("cpu"), "whole", options(codec="int8"))
+        part = whole.split([0], "part", own)
+        assert own.hints == {} and part._hints == {"codec": "int8"}
+        other = whole.split([0], "other", options(codec="plain"))
+        assert other._hints == {"codec": "plain"}
+        for one in (other, part, whole):
+            one.finalize()
+
+    ranks.run(1, check, backend=None)
 
 
 @needs_torchcomms

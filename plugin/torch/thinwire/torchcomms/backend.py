@@ -91,6 +91,7 @@ class Backend(api.TorchCommBackend):
         switches.set_up_logging()
         comm.check_timeout(options.timeout.total_seconds())
         rank, size = rank_and_size()
+        self._hints = dict(options.hints)
         store = options.store if options.store is not None else _store(rank, size, options.timeout)
         self._begin(World(rank, tuple(range(size)), store), range(size), device, name, options)
 
@@ -101,7 +102,6 @@ class Backend(api.TorchCommBackend):
         _made[key] += 1
         self._world, self._rank, self._ranks = world, list(ranks).index(world.rank), list(ranks)
         self._device, self._name = device, name
-        self._hints = dict(options.hints)
         self._comm = comm.Comm(world.under(key + str(_made[key])), ranks, name,
                                    lambda: codec_of(self._hints), options.timeout.total_seconds())
 
@@ -119,10 +119,9 @@ class Backend(api.TorchCommBackend):
             raise RuntimeError("thinwire: rank %d is not among the ranks %s that it splits off"
                                % (self.get_rank(), list(ranks)))
         members = [self._ranks[one] for one in ranks]
-        if not options.hints:
-            options.hints = self._hints
         found = Backend()
         world = dataclasses.replace(self._world, ranks=tuple(sorted(members)), launched=False)
+        found._hints = dict(options.hints or self._hints)
         found._begin(world, members, self._device, name, options)
         return found
 
