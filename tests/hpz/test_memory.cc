@@ -2,8 +2,10 @@
  * happens late, and all is as in the host's memory, byte for byte. */
 #include <sys/mman.h>
 
+#include <atomic>
 #include <deque>
 #include <random>
+#include <thread>
 
 #include "tests/hpz/replicas.h"
 
@@ -238,8 +240,12 @@ TEST_F(HpzMemory, AWrongReplicaIsFound)
 TEST_F(HpzMemory, ACheckThatFailsOnOneRankEndsOnAll)
 {
     allow_log("");
-    on_pairs({2, 2}, 100, tw::params_with(""), [](Pair &pair, int r) {
-        ASSERT_EQ(pair.there.sync(TW_HPZ_FULL, 1), TW_OK);
+    std::atomic<int> n_ready{0};
+    on_pairs({2, 2}, 100, tw::params_with(""), [&](Pair &pair, int r) {
+        EXPECT_EQ(pair.there.sync(TW_HPZ_FULL, 1), TW_OK);
+        for (n_ready++; n_ready < 4;) { /* an end on one rank would end the others' syncs, too */
+            std::this_thread::yield();
+        }
         pair.memory.calls_left = r == 3 ? 1 : -1;
         EXPECT_LT(tw_hpz_check(pair.there.hpz, 1), TW_OK);
     });
