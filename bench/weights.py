@@ -28,7 +28,7 @@ RATES = (1e-6, 1e-5, 1e-4, 6e-4)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
 BLOCKS = {"mxfp8": 32, "fp8_128": 128, "nvfp4": 16}
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
-# If the part of changed elements is in this range, a message must be at most a third of "pairs".
+# With a share of changed elements in this range, a message must be at most a third as long as rival "pairs".
 DENSITY = (0.01, 0.03)
 RIVALS = ("pairs", "xor", "gaps", "ulps")
 SPEEDS = ("encode", "decode") + RIVALS + ("memcpy",)
@@ -157,7 +157,7 @@ def ulps(torch, before, after):
 
 
 def rivals(torch, zstd, before, after):
-    """Returns {name of a rival: function that makes its message and returns the message's bytes}."""
+    """Returns {name of a rival: function that makes its message and returns the message's size in bytes}."""
     def changed():
         at = (before != after).nonzero().view(-1).int()
         return at, before[at], after[at]

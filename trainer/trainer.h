@@ -34,8 +34,8 @@ typedef struct tw_trainer_step {
     /** Parts of these two. update: computing after gradients are reduced, for norm and update. exchange: the
      *  operation of few bytes in which ranks exchange the step's figures. */
     double update_processor_sec, exchange_processor_sec;
-    /* The members below cover the time from the last step's norm to this step's norm. New weights that are
-     * sent after an update count with the step that needs them. */
+    /* The members below cover the time from the end of the last step's reductions to the end of this step's.
+     * New weights that are sent after an update count with the step that needs them. */
     double wait_sec; /**< seconds that the compute thread waited for communication; mean over ranks */
     /** Bytes that all ranks together sent, and planned bytes. A lossless delta is planned when its lengths
      *  are known. */

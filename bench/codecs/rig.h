@@ -84,7 +84,7 @@ typedef struct cb_rig {
  *  Errors are logged. The caller calls cb_rig_cleanup even after an error. */
 tw_status_t cb_rig_init(cb_rig_t *rig, const cb_case_t *c, const cb_memory_t *memory);
 tw_status_t cb_rig_fill(const cb_rig_t *rig);
-/** Run the operation on set number `set`; on a GPU, only enqueue it. */
+/** Run the operation on the buffers of set `set` (from 0); on a GPU, only enqueue it. */
 tw_status_t cb_rig_run(cb_rig_t *rig, size_t set);
 void cb_rig_cleanup(cb_rig_t *rig);
 

@@ -14,8 +14,8 @@
 #define ENOUGH_SEC 0.1
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
 
-/** Readings of the processor, kept for later communicators. Several threads may make some at the same
- *  time. */
+/** Readings of the processor, kept for later communicators. The lock is needed because several threads may
+ *  make communicators at the same time. */
 static struct {
     pthread_mutex_t lock;
     int is_known;

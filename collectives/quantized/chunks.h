@@ -49,9 +49,9 @@ typedef struct tw_grid {
 /** Returns 1 if there are codecs and all are lossless, so that going plain gives the same bits. */
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
-/** Cut an operation into chunks. args: NULL counts are the even split; pieces are whole frames of
- *  args->inner_codec, too. chunk_bytes: target size of a message; only a message of a single frame may be
- *  larger. TW_ERR_NO_MEMORY (logged). */
+/** Cut an operation into chunks. args: NULL counts are the even split; pieces are whole frames of both the
+ *  segment's codec and args->inner_codec. chunk_bytes: target size of a message; only a message of a single
+ *  frame may be larger. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
 /** Let chunks of a message codec travel plain if they have fewer than least_elems elements. */
@@ -121,9 +121,9 @@ tw_grid_walk_t tw_grid_walk_start(const tw_grid_t *grid, size_t chunk, const tw_
                                   tw_type_t type);
 /** Get the next piece. Returns 0 if there is none. */
 int tw_grid_walk_next(tw_grid_walk_t *walk, tw_grid_placed_t *piece);
-/** List the pieces of a plain chunk for a codec of messages. They lie one after another in `cell`. If cell
- *  is NULL they are in the tensors, and are read from src (from_src) or from dst. pieces: [n_pieces] to
- *  fill. Returns their number. */
+/** List a chunk's pieces, as plain elements, for a codec of messages to encode or to decode to. They lie one
+ *  after another in `cell`. If cell is NULL they are in the tensors, and are read from src (from_src) or from
+ *  dst. pieces: [n_pieces] to fill. Returns their number. */
 size_t tw_grid_pieces(tw_grid_walk_t walk, char *cell, int from_src, tw_quant_message_segment_t *pieces);
 
 /* ---- codecs -------------------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ def contents(out, header, library, nccl, sources):
 
 
 def platform_of(out, libraries):
-    """Returns the platform in a wheel's name. SystemExit if a library needs a newer glibc than it says."""
+    """Returns the platform in a wheel's name. SystemExit if a library needs a newer glibc than the name's."""
     platform = pathlib.Path(out).stem.split("-")[-1]
     newest = max((int(minor) for one in libraries for minor in re.findall(rb"\0GLIBC_2\.(\d+)", one)),
                  default=0)

@@ -105,7 +105,7 @@ TW_HD static inline int tw_block_round_nearest(float v, int qmax)
 
 /** Bits of 8.0f. An e4m3 below 8 steps of its smallest number is denormal; at 8 its exponent field is 1. */
 #define TW_BLOCK_FP8_NORMAL 0x41000000u
-/** The upper 12 bits of an fp32 from 8 on, minus this, are the e4m3. */
+/** If an fp32 is 8 or more, its upper 12 bits minus this are its e4m3 code. */
 #define TW_BLOCK_FP8_BIAS 1032
 
 /** The e4m3 code of v, saturated; v is in steps of the smallest e4m3. For v >= 0 the code is 0 to 0x7e. For v

@@ -163,8 +163,8 @@ tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segm
 void tw_delta_stats_choose(tw_delta_sample_t *sample, int second, tw_delta_stats_t *stats);
 /** Write the statistics to dst, STATS_BYTES_MAX at most. Returns their bytes. */
 size_t tw_delta_stats_write(const tw_delta_stats_t *stats, int second, uint8_t *dst);
-/** Read the statistics from at most `bytes` untrusted bytes. Returns their bytes, or 0 (without a log line)
- *  if they are invalid. */
+/** Read the statistics from at most `bytes` untrusted bytes. Returns how many bytes they took, or 0 (without
+ *  a log line) if they are invalid. */
 size_t tw_delta_stats_read(tw_delta_stats_t *stats, int second, const uint8_t *src, size_t bytes);
 #define TW_DELTA_STATS_BYTES_MAX \
     (1 + TW_DELTA_EXPONENTS + TW_DELTA_CONTEXTS / 2 + TW_DELTA_TABLES * (1 + 2 * (TW_ENTROPY_SYMBOLS - 1)))

@@ -42,8 +42,8 @@ tw_status_t tw_data_tokens_of_bytes(const char *path, tw_data_tokens_t *tokens);
  *  if bare. TW_ERR_FORMAT, logged: an incomplete token, another kind, version or width, too few tokens. */
 tw_status_t tw_data_tokens_of_words(const char *path, size_t token_bytes, tw_data_tokens_t *tokens);
 void tw_data_tokens_cleanup(tw_data_tokens_t *tokens);
-/** Map NAME.mask beside NAME.bin, which marks learned tokens. Errors, logged: TW_ERR_NOT_FOUND and the like;
- *  TW_ERR_FORMAT: the file does not have one byte for each token. */
+/** Map NAME.mask, the file beside `path` (NAME.bin) that marks learned tokens. Errors, logged:
+ *  TW_ERR_NOT_FOUND and the like; TW_ERR_FORMAT: the mask does not have one byte for each token. */
 tw_status_t tw_data_tokens_mask(const char *path, tw_data_tokens_t *tokens);
 /** Return the largest token + 1, or 0 without tokens. SIZE_MAX: a token does not fit into an int32. */
 size_t tw_data_tokens_vocab_size(const tw_data_tokens_t *tokens);

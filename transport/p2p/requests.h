@@ -103,7 +103,7 @@ void tw_p2p_op_finish(tw_p2p_op_t *op, const char *why);
 /** Detach an unfinished operation from its request, which may then end. */
 void tw_p2p_op_disown(tw_p2p_op_t *op);
 /** Give the operation the n-th (from 0) of the sequence numbers that are not used yet. Returns the n for the
- *  next operation. tw_p2p_op_count marks it as used, when the message is sure to be sent. */
+ *  next operation. tw_p2p_op_count marks op's number as used, once op's message is sure to be sent. */
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
 void tw_p2p_op_count(tw_p2p_op_t *op);
 /** Send a message on a stream. `request` is not NULL only for EAGER; it counts as busy until its buffer is

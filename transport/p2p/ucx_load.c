@@ -25,8 +25,8 @@ static int ucx_find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/** Restore the signal handlers that UCX replaces when it is loaded, in order to print a stack after a crash.
- *  Do not if the user asks for UCX's handlers. */
+/** Restore the signal handlers. When UCX is loaded it replaces them by its own, which print a stack after a
+ *  crash. Leave UCX's in place if the user asks for them. */
 static void signals_give_back(void *library)
 {
     void (*disable)(void) = NULL;

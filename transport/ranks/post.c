@@ -110,7 +110,7 @@ static int any_left(const tw_ranks_t *ranks)
     return 0;
 }
 
-/** Sleep until there is a message, a verdict or a wake-up call. */
+/** Sleep until a message or a wake-up call comes, a rank has failed or left, or the timeout has passed. */
 static tw_status_t sleep_until(tw_ranks_t *ranks, double timeout_sec, int keeps_wakes)
 {
     tw_p2p_sleep_args_t sleep = {

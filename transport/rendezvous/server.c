@@ -340,7 +340,7 @@ static tw_status_t strangers_step(server_t *server)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/** Drop ranks that have joined and closed their connection. They send nothing now, so reads show it. */
+/** Drop ranks that have joined and then left. A joined rank sends nothing, so a read shows only a close. */
 static void ranks_step(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;

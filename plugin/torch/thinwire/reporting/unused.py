@@ -102,7 +102,7 @@ class _Distributed(types.ModuleType):
 
 
 def is_left_alone(model: DistributedDataParallel) -> bool:
-    """Returns whether Thinwire must not set its hook, because a DDP model has that hook or cannot have it."""
+    """Returns whether to leave a DDP model alone: it has Thinwire's hook already, or cannot have it."""
     if inside.reduces_in_python(model):
         leave_alone(model, "compiled autograd reduces its gradients")
     if inside.has_mixed_precision(model):
