@@ -123,7 +123,7 @@ struct Plus {
 };
 
 /** Kernel: y, dy -> workspace (B,H,T), the dot product of y and dy over a head, which equals the sum of P *
- *  dP over a row of scores. A warp takes a head of a row. It reads 4 bytes (2 bf16) per multiply-add. */
+ *  dP over a row of scores. A warp takes a head of a token. It reads 4 bytes (2 bf16) per multiply-add. */
 template <class T>
 struct AttentionDots {
     static TW_DEVICE void run(const AttentionArgs &a)

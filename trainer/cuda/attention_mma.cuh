@@ -15,7 +15,7 @@
  *    dq          144, 188, 206, 225                  1
  *    dk, dv      175, 226, 243, 255                  1
  *
- *  A thread spills 24 bytes in forward at D = 80, so that two blocks fit, and 32 for dk, dv at D = 128.
+ *  A thread spills 24 bytes in forward at D = 80, which lets two blocks fit. It spills 32 for dk, dv at 128.
  *
  *  Registers are the limit: shared memory, 18 to 37 KB, would allow six blocks. With one block two warps
  *  share a quarter of the multiprocessor; each has at least four independent products at a time.
@@ -75,7 +75,7 @@ TW_DEVICE void begin_rows(const AttentionHead<Bf16> &head, Rows rows, uint32_t f
 
 /** Return the lane's address in a 16 x 16 square of shared memory for tw_dev_load_squares, which loads four 8
  *  x 8 squares. squares_down orders these down first, then across: for factor a, and for a factor b that is
- *  loaded transposed. squares_across orders them across first: for a b whose columns are rows here. */
+ *  loaded transposed. squares_across orders them across first: for a b whose columns are rows in memory. */
 template <uint32_t COLUMNS>
 TW_DEVICE const Bf16 *squares_down(const Bf16 *at)
 {
@@ -191,7 +191,7 @@ struct MmaPlace {
 template <uint32_t TILE>
 struct MmaQueries {
     MmaPlace place;
-    uint32_t low[2];      /* the first key that a row sees */
+    uint32_t low[2];      /* the first key that each of the lane's two rows sees */
     uint32_t first, last; /* first keys that the warp's first and last rows see */
     bool exist;
 

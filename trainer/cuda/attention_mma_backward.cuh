@@ -125,7 +125,7 @@ struct MmaKeyGradients {
         return (low + 1) * tile;
     }
 
-    /* Begin to fetch a tile's statistics. Stores and copies go to different elements, in any order. */
+    /* Begin to fetch a tile's statistics. No element is both stored and copied, so their order is free. */
     static TW_DEVICE void begin_statistics(const AttentionHead<Bf16> &head, uint32_t query, Statistics *of)
     {
         const uint32_t i = threadIdx.x;

@@ -57,8 +57,8 @@ struct Patch {
     float at[patch][patch];
 };
 
-/** Returns factor * A B' of 64 rows of A (T,D) from a_first on and of B from b_first on. All threads call
- *  it. */
+/** Returns factor * A B'. A is 64 rows of a (T,D) from a_first on, B is 64 rows of b (T,D) from b_first on.
+ *  All threads call it. */
 template <class T>
 TW_DEVICE Patch multiply_tile(const TileHead<T> &head, AttentionShared *shared, Rows a, uint32_t a_first,
                               Rows b, uint32_t b_first, float factor)

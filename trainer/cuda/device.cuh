@@ -71,7 +71,7 @@ TW_DEVICE void tw_dev_store(void *to, const uint32_t *words)
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
 /** Begin to copy BYTES (4 or 16, aligned to that) from global to shared memory. The thread may read them
- *  after tw_dev_copy_wait, other threads after a barrier, too. Before sm_80 they are copied at once. */
+ *  after tw_dev_copy_wait; other threads also need a barrier. Before sm_80 they are copied at once. */
 template <int BYTES>
 TW_DEVICE void tw_dev_copy_begin(void *to, const void *from)
 {

@@ -1,9 +1,9 @@
 /** Embeddings. Forward: a warp takes a row. Memory bandwidth is the limit, with one operation an element.
  *  Fewer than 40 registers, no shared memory: eight blocks per multiprocessor.
  *
- *  Backward: only one block adds to a word's (token's) gradient, in the order of tokens, so it needs no
- *  atomics and has the CPU's bits. For every 256 channels, `word_classes` blocks share the words. Each block
- *  reads all tokens (from the L2 cache: 64 MB for 2,048 blocks of 8192 tokens) and lists the rows of its
+ *  Backward: only one block adds to a word's gradient, in the order of tokens, so no atomics are needed,
+ *  and the bits are the CPU's. For every 256 channels, `word_classes` blocks share the words. Each block
+ *  reads all tokens (from the L2 cache: 64 MB if 2,048 blocks read 8192 each) and lists the rows of its
  *  words, at most `list_room` at a time. 12 KB of shared memory, 40 registers: six blocks per multiprocessor.
  *  Include device.cuh, or a test's replacement, first. */
 #pragma once
@@ -64,10 +64,10 @@ struct WordList {
     uint32_t in_warp[warps];
 };
 
-/** Kernel: tokens, dx -> d_words. Bytes per element: of dx 2 (1 bf16), of changed rows of d_words 8. */
+/** Kernel: tokens, dx -> d_words. Bytes per element: 2 (1 bf16) of dx, 8 of d_words' changed rows. */
 template <class T>
 struct EmbeddingWords {
-    /* Append the rows (of 256) whose words are the block's. Return the new count. All threads call it. */
+    /* Of 256 rows, append those whose words are this block's. Return the new count. All threads call it. */
     static TW_DEVICE uint32_t append(const EmbeddingArgs &a, size_t first, WordList *list, uint32_t count)
     {
         const size_t row = first + threadIdx.x;

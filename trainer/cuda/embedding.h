@@ -43,7 +43,7 @@ typedef struct tw_cuda_heads {
 /** Computes y, the heads of x normed and rotated, with rows y_stride elements apart. y may be x if y_stride
  *  is x_stride. TW_ERR_INVALID also for a bad width. */
 tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t y_stride, tw_stream_t stream);
-/** In sums over heads: heads that a block takes at a time; most blocks (8 on each of 128 multiprocessors). */
+/** For sums over heads: how many heads a block takes at a time; the most blocks (8 * 128). */
 #define TW_CUDA_HEADS_OF_BLOCK ((size_t)8)
 #define TW_CUDA_HEAD_SLABS_MAX ((size_t)1024)
 static inline size_t tw_cuda_head_slabs(const tw_cuda_heads_t *heads)
@@ -57,7 +57,7 @@ static inline size_t tw_cuda_heads_workspace_bytes(const tw_cuda_heads_t *heads)
     return heads->gamma ? tw_cuda_head_slabs(heads) * heads->width * sizeof(float) : 0;
 }
 /** Turns d, with rows d_stride elements apart, from the gradient of y into that of x. With gamma it also adds
- *  the gradient of gamma to dgamma (D). Then x must have its values from before forward, and `workspace` is
+ *  the gradient of gamma to dgamma (D). Then x must still be the input of forward, and `workspace` is
  *  scratch of tw_cuda_heads_workspace_bytes. Without gamma, workspace may be NULL. */
 tw_status_t tw_cuda_heads_backward(const tw_cuda_heads_t *heads, void *d, size_t d_stride, float *dgamma,
                                    float *workspace, tw_stream_t stream);

@@ -13,7 +13,7 @@
 namespace tw_trainer_kernels
 {
 
-/* pairs_max: most pairs of a lane */
+/* pairs_max: the most pairs that a lane holds */
 constexpr uint32_t head_width_max = 256, pairs_max = head_width_max / 2 / warp_lanes;
 static_assert(warps == TW_CUDA_HEADS_OF_BLOCK, "a warp takes a head");
 
@@ -23,7 +23,7 @@ struct HeadsArgs {
     void *d; /* backward */
     size_t stride;
     float *partial;
-    size_t slabs; /* blocks */
+    size_t slabs; /* number of blocks; each sums one slab */
 };
 
 /** A lane's pairs of a head. Pairs past the head's width are 0. */
@@ -146,7 +146,7 @@ struct HeadsForward {
 };
 
 /** Kernel: d, x, gamma, cosines, sines -> d, and partial [slabs][D], each block's sums for dgamma. Bytes per
- *  element: 4 (2 bf16), with a norm 6, and about 15 operations. */
+ *  element: 4 (2 bf16), or 6 with a norm. About 15 operations. */
 template <class T>
 struct HeadsBackward {
     /* Turn d from the gradient of the normed head into the gradient of x. Add d * x * rstd to dgamma. */

@@ -149,7 +149,7 @@ struct LossBackward {
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** Launch KERNEL<T, WIDTH> for a piece, in octets if all rows are aligned and a multiple of eight words. */
+/** Launch KERNEL<T, WIDTH> for a piece, in octets if rows are aligned and their length is a multiple of 8. */
 template <template <class, uint32_t> class KERNEL, class LAUNCHER>
 tw_status_t launch_loss(const LAUNCHER &launcher, const char *what, const LossArgs &a)
 {

@@ -35,9 +35,9 @@ typedef struct tw_cuda_logits {
  *  pieces may come in any order, which affects rounding. */
 tw_status_t tw_cuda_loss_add(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, tw_stream_t stream);
 /** Sums the losses of each `group` consecutive rows into sums [N / group], fp64 in device memory. group
- *  divides N; with T there is a sum per sequence. A row's loss is log(sum) + max - target. */
+ *  divides N; if it is T, each sequence has a sum. A row's loss is log(sum) + max - target. */
 tw_status_t tw_cuda_loss_sums(const tw_cuda_loss_t *loss, size_t group, double *sums, tw_stream_t stream);
-/** Replace the piece's logits by the gradient of scale * sum of losses, scale * (softmax - is_target). */
+/** Replace the piece's logits by scale * (softmax - is_target), the gradient of scale * sum of losses. */
 tw_status_t tw_cuda_loss_backward(const tw_cuda_loss_t *loss, const tw_cuda_logits_t *piece, float scale,
                                   tw_stream_t stream);
 

@@ -11,7 +11,7 @@ namespace tw_trainer_kernels
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
 constexpr uint32_t norm_bins_count = TW_CUDA_NORM_BINS, last_bin = norm_bins_count - 1;
-/* Most bf16 elements of a block. Squares are below 2^16 and each lane has 32-bit bins, so 2^21 would fit. */
+/* Most bf16 elements of a block. Squares are below 2^16 and 32 lanes have 32-bit bins, so 2^21 would fit. */
 constexpr size_t bin_elems_max = (size_t)1 << 20;
 /* Most fp32 elements of a block: their squares are below 2^48, and bins have 64 bits. */
 constexpr size_t wide_bin_elems_max = (size_t)1 << 15;

@@ -6,7 +6,7 @@
  *  root's. So the ZeRO stages need not know of the device. Optionally the optimizer (optimizer.h), replicas
  *  (replicas.h) and the caller's weights are on the device, too.
  *    weights    A call copies the unit's weights to a slot while the device still computes the unit before.
- *               It returns after the copy, so that the caller may then overwrite them by the next gather.
+ *               It returns after the copy, so that the next gather may overwrite the caller's weights.
  *    gradients  are summed in fp32 on the device, from zeros. At the end of a unit's backward pass they are
  *               copied to pinned host memory, rounded to bf16 if the caller asked for that. tw_model_finish
  *               adds (bf16: copies) them to the caller's. The root's stay on the device from head to

@@ -110,8 +110,8 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *s, const tw_model_
                              .x_stride = s->qkv};
 }
 
-/** Return the bytes of the workspace that all kernels share. The sizes depend on whether beta and gamma are
- *  NULL, not on their values, hence "". */
+/** Return the size in bytes of the workspace that all kernels share. It depends on whether beta and gamma are
+ *  NULL, but not on their values, so "" stands for them. */
 static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device_sizes_t *s)
 {
     const tw_cuda_norm_t norm = {
@@ -130,7 +130,7 @@ static size_t device_workspace_bytes(const tw_device_model_t *m, const tw_device
 
 /* ---- scratch ------------------------------------------------------------------------------------------- */
 
-/** Return the rows of a chunk of logits. Chunks have about the same size, a multiple of ROWS_STEP. */
+/** Return how many rows a chunk of logits has. Chunks have about the same size, a multiple of ROWS_STEP. */
 static size_t logit_rows(size_t logits_elems, size_t stride, size_t n)
 {
     size_t most = TW_LARGER(logits_elems / stride, ROWS_STEP);

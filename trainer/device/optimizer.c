@@ -1,5 +1,5 @@
 /* AdamW on a device. Gradients are copied in on the model's stream `in`, kernels run on `compute`, and new
- * weights are copied out on `out`. New weights have two buffers in turn: one is copied out while the next
+ * weights are copied out on `out`. New weights use two buffers in turn: one is copied out while the next
  * unit's are computed into the other. */
 #include "trainer/device/optimizer.h"
 
@@ -314,7 +314,7 @@ static tw_status_t send(tw_device_optimizer_t *o, size_t unit, const tw_device_p
 }
 
 /** Update a unit, and begin to copy the results out. Masters need no second buffer: they do not change before
- *  the next step, and the host begins that after it has received all of them. */
+ *  the next step, which the host begins after it has received all masters. */
 static tw_status_t optimizer_step(tw_device_optimizer_t *o, size_t unit, const tw_device_piece_t *pieces,
                                   size_t n_pieces, const tw_device_news_t *news)
 {

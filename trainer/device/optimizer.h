@@ -74,8 +74,8 @@ typedef struct tw_device_news {
     uint16_t *weights; /**< bf16 [n_elems]; only the pieces are written */
     float *masters;    /**< fp32 [n_elems]; only the pieces are written */
 } tw_device_news_t;
-/** Run AdamW on a unit's pieces, then copy the new weights to the host. On the device this is ordered behind
- *  the copy of the unit two calls before, as two buffers are used in turn; the host does not wait. */
+/** Run AdamW on a unit's pieces, then copy the new weights to the host. On the device the kernels wait for
+ *  the copy of the unit two calls before, as two buffers are used in turn. The host does not wait. */
 tw_status_t tw_device_optimizer_step(tw_device_optimizer_t *optimizer, size_t unit,
                                      const tw_device_piece_t *pieces, size_t n_pieces,
                                      const tw_device_news_t *news);

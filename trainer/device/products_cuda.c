@@ -269,7 +269,7 @@ static tw_status_t add_way(products_t *products, const form_t *form, const void 
         TW_TRY(cublas_grow(products));
     }
     tw_status_t status = cublas_describe(products, &way);
-    /* set the bias before the algorithm is chosen, as the choice depends on its alignment */
+    /* set the bias before the algorithm is chosen, as the choice depends on the bias's alignment */
     status = status == TW_OK ? set_bias(products, &way, bias) : status;
     status = status == TW_OK ? cublas_choose(products, &way) : status;
     if (status != TW_OK) {

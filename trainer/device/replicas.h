@@ -26,9 +26,9 @@ typedef struct tw_device_replicas_params {
 tw_status_t tw_device_replicas_create(const tw_device_replicas_params_t *params, tw_device_replicas_t **out);
 /** Wait for enqueued work, and free the operations. Call this after tw_hpz_destroy. Accepts NULL. */
 void tw_device_replicas_destroy(tw_device_replicas_t *replicas);
-/** Return the operations for tw_hpz_create; borrowed. */
+/** Return the table of operations, to pass to tw_hpz_create; borrowed. */
 const tw_hpz_memory_t *tw_device_replicas_memory(const tw_device_replicas_t *replicas);
-/** Return the bytes of pinned host memory that the replicas take. */
+/** Return how many bytes of pinned host memory the replicas take. */
 size_t tw_device_replicas_host_bytes(void);
 
 TW_C_END

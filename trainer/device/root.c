@@ -31,7 +31,7 @@ static tw_status_t put_tokens(tw_device_model_t *m, const int32_t *tokens)
     return device->copy(device, m->scratch.tokens, tokens, count_rows(m) * sizeof(*tokens), m->compute);
 }
 
-/** Copy model.starts, the starts of documents, of the new micro-batch to the device. */
+/** Copy model.starts, where the new micro-batch's documents start, to the device. */
 static tw_status_t put_documents(tw_device_model_t *m)
 {
     size_t bytes = count_rows(m) * sizeof(*m->model.starts);
@@ -137,8 +137,8 @@ static tw_status_t chunk_forward(tw_device_model_t *m, const chunk_t *chunk, int
     return m->device->kernels->loss_add(&chunk->loss, &chunk->logits, m->compute);
 }
 
-/** Replace the chunk's logits by their gradient, compute d_norm (rows,C) = d_logits w, and add d_logits' norm
- *  to d_weight (V,C), unless that is NULL. */
+/** Replace the chunk's logits by their gradient, compute d_norm (rows,C) = d_logits w, and add d_logits' *
+ *  norm to d_weight (V,C), unless d_weight is NULL. */
 static tw_status_t chunk_backward(tw_device_model_t *m, const chunk_t *chunk, int head, float scale)
 {
     size_t c = m->model.config.n_embd, v = m->model.config.vocab_size;

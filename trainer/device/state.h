@@ -109,7 +109,7 @@ typedef struct tw_device_model {
 tw_device_sizes_t tw_device_sizes_of(const tw_model_config_t *config, size_t batch, size_t seq_len);
 size_t tw_device_saved_bytes(const tw_device_sizes_t *sizes);
 tw_device_saved_t tw_device_saved_at(const tw_device_sizes_t *sizes, void *saved);
-/** Return the bytes of the scratch buffer, without slots. */
+/** Return the size in bytes of the scratch buffer, without slots. */
 size_t tw_device_scratch_bytes(const tw_device_model_t *m, const tw_device_sizes_t *sizes);
 tw_status_t tw_device_scratch_init(tw_device_model_t *m, const tw_device_sizes_t *sizes);
 /** Returns arguments of attention. The caller sets the pointers to q, k and v. */
@@ -121,7 +121,7 @@ tw_cuda_heads_t tw_device_heads_args(const tw_device_sizes_t *sizes, const tw_mo
 /* ---- units.c */
 tw_status_t tw_device_layouts_init(tw_device_model_t *m);
 void tw_device_layouts_cleanup(tw_device_model_t *m);
-/** Return the bytes of all slots together: their device memory, their pinned host memory (host). */
+/** Return how many bytes of device memory, or of pinned host memory (host), all slots take together. */
 size_t tw_device_slots_bytes(const tw_device_model_t *m);
 size_t tw_device_slots_host_bytes(const tw_device_model_t *m);
 tw_status_t tw_device_slots_init(tw_device_model_t *m);
@@ -133,7 +133,7 @@ tw_status_t tw_device_brought(tw_device_model_t *m, size_t unit);
 const tw_values_t *tw_device_weight(const tw_device_model_t *m, size_t unit, int tensor);
 /** Set a unit's gradients on the device to zero. `grads` is the caller's, as in model.h. */
 tw_status_t tw_device_grads_begin(tw_device_model_t *m, size_t unit, float *const *grads);
-/** Return a gradient's address on the device, between begin and end, or NULL if it is not to be computed. */
+/** Return a gradient's address on the device, valid between begin and end; NULL: do not compute it. */
 float *tw_device_grad(const tw_device_model_t *m, size_t unit, int tensor);
 /** Begin to copy a unit's gradients out, behind the enqueued work that computes them. */
 tw_status_t tw_device_grads_end(tw_device_model_t *m, size_t unit, float *const *grads);
@@ -221,8 +221,8 @@ static inline int tw_device_is_well(const tw_device_model_t *m)
 tw_status_t tw_device_wait_for(tw_device_model_t *m, tw_stream_t stream);
 /** Wait for all streams, as a call that failed half-way may have enqueued copies on any of them. */
 tw_status_t tw_device_wait_for_all(tw_device_model_t *m);
-/** Record a call's status. After the first error later calls do nothing. At that error this call waits for
- *  copies from the caller's memory, as the caller may free that memory next. */
+/** Record a call's status. After the first error later calls do nothing. At the first error this call also
+ *  waits for copies from the caller's memory, as the caller may free that memory next. */
 void tw_device_note(tw_device_model_t *m, tw_status_t status);
 
 TW_C_END

@@ -52,7 +52,7 @@ struct tw_device {
     tw_device_products_t *products;
     /** Make this GPU the calling thread's current GPU. */
     tw_status_t (*use)(tw_device_t *device);
-    /** Allocate device memory aligned to 256 bytes, or with pinned 1 pinned host memory. */
+    /** Allocate device memory aligned to 256 bytes, or pinned host memory if `pinned` is 1. */
     tw_status_t (*alloc)(tw_device_t *device, size_t bytes, int pinned, void **out);
     void (*free)(tw_device_t *device, void *memory, int pinned);
     /** Pin existing host memory (whole pages) until unpin. Returns 0 if not pinned; copies work anyway. */
@@ -67,14 +67,14 @@ struct tw_device {
     /** Let the host wait for an event. Returns errors of work enqueued before it. */
     tw_status_t (*event_wait)(tw_device_t *device, tw_device_event_t event);
     /** Enqueue a copy between host and device memory in any direction. Host memory must not change or be
-     *  freed before the stream has done it. */
+     *  freed before the stream has finished the copy. */
     tw_status_t (*copy)(tw_device_t *device, void *to, const void *from, size_t bytes, tw_stream_t stream);
     tw_status_t (*zero)(tw_device_t *device, void *at, size_t bytes, tw_stream_t stream);
     /** Record that a kernel or a product has failed and logged its error. Later failures are not logged. */
     void (*note_failure)(tw_device_t *device);
     /** Make the codec of lossless changes in device memory. */
     tw_status_t (*delta_create)(tw_device_t *device, tw_quant_delta_stream_t **out);
-    /** Make a communicator for device memory of some of the parent's ranks, by tw_coll_group_create_for. */
+    /** Make a communicator of some of the parent's ranks, for device memory, by tw_coll_group_create_for. */
     tw_status_t (*group)(tw_device_t *device, tw_coll_t *parent, const int *ranks, int n_ranks,
                          tw_coll_t **out);
     void (*destroy)(tw_device_t *device);

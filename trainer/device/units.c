@@ -129,8 +129,8 @@ void tw_device_slots_cleanup(tw_device_model_t *m)
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-/** Returns the bytes of the tensors from `first` on that are adjacent both in host memory and in the slot, so
- *  that one copy suffices. *next is the tensor after them. */
+/** Returns the size in bytes of the tensors from `first` on that are adjacent both in host memory and in the
+ *  slot, so that one copy suffices. *next is the tensor after them. */
 static size_t bytes_of_run(const tw_device_model_t *m, size_t unit, const void *const *weights, size_t first,
                            size_t *next)
 {

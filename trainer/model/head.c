@@ -97,7 +97,7 @@ static tw_matrix_t logits_factor(const chunk_t *chunk)
     return (tw_matrix_t){.at = head->logits, .stride = 2 * head->v, .type = TW_TYPE_BF16};
 }
 
-/** Compute d_norm (rows,C) = d_logits w, and d_weight (V,C) += d_logits' norm unless it is NULL. */
+/** Compute d_norm (rows,C) = d_logits w, and d_weight (V,C) += d_logits' * norm unless d_weight is NULL. */
 static void chunk_backward(const chunk_t *chunk, float *d_norm, float *d_weight)
 {
     const tw_head_t *head = chunk->head;
