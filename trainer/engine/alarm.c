@@ -72,8 +72,8 @@ static int is_gradient_finite(const tw_engine_t *engine, size_t tensor)
 }
 
 /** Return the first tensor of this rank's shards that is not finite. Weights come first, as they spoil all
- *  gradients: the result is a weight's tensor (below n_tensors), or n_tensors + a gradient's index in order,
- *  or UINT64_MAX if all values are finite. */
+ *  gradients: the result is a weight's tensor (below n_tensors), or n_tensors + a gradient's index in
+ *  `order`, or UINT64_MAX if all values are finite. */
 static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
 {
     for (size_t t = 0; t < engine->n_tensors; t++) {
@@ -89,7 +89,7 @@ static uint64_t find_nonfinite(const tw_engine_t *engine, const size_t *order)
     return UINT64_MAX;
 }
 
-/** Return the rank whose result of find_nonfinite is least, of several the lowest. all [world]: results. */
+/** Return the lowest rank with the least result of find_nonfinite. all [world]: the ranks' results. */
 static size_t first_of(const uint64_t *all, int world)
 {
     size_t first = 0;
@@ -99,7 +99,7 @@ static size_t first_of(const uint64_t *all, int world)
     return first;
 }
 
-/** Log the tensor that is not finite. A weight is an error, as skipping the step would not help. */
+/** Log the tensor that is not finite. For a weight log an error, as skipping the step would not help. */
 static void say_nonfinite(const tw_engine_t *engine, uint64_t own, const size_t *order)
 {
     int is_weight = own < engine->n_tensors, stops = engine->options->bad_step == TW_TRAIN_BAD_STOP;
@@ -174,7 +174,7 @@ static int is_bad_step(const tw_engine_t *engine, const tw_engine_report_t *repo
     return 1;
 }
 
-/** Return the error that stops training, as all ranks do here. Only rank 0 logs why. */
+/** Return the error that stops training. All ranks return it; only rank 0 logs why. */
 static tw_status_t stop(const tw_engine_t *engine, const char *why)
 {
     if (engine->rank == 0) {

@@ -77,7 +77,7 @@ tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
 float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
 /** Keep a unit's computed output for backward. */
 void tw_inputs_keep(tw_engine_t *engine, size_t unit);
-/** Return a block's input in the backward pass, and advise that the block below will need its own soon. */
+/** Return a block's input in the backward pass, and fetch the next lower block's input ahead of need. */
 const float *tw_inputs_get(tw_engine_t *engine, size_t unit);
 
 /* ---- step.c */
@@ -107,13 +107,13 @@ static inline size_t tw_engine_row_elems(const tw_model_tensor_t *tensor)
     return tensor->n_dims == 2 ? tensor->shape[1] : 0;
 }
 
-/** Set the codec in args; a plain one is left out. A quantized codec is always forced. A lossless one is
+/** Set the codec in args, unless it is plain. A quantized codec is always forced. A lossless one is
  *  forced if there are several nodes: the communicator would otherwise decide by its cost model. As a
  *  deterministic communicator measures no link but assumes a fast one, it might not encode. */
 void tw_engine_encode(const tw_engine_t *engine, const tw_quant_codec_t *codec, tw_coll_args_t *args);
 /** Post args as operations of at most `bucket` elements (or one larger segment) each, and add their
  *  inter-node bytes to engine->planned_bytes. If *planned is TW_ENGINE_NOT_PLANNED, these bytes are computed
- *  and written to it. Otherwise *planned must hold them, from an equal post. */
+ *  and written to it. Otherwise *planned must hold them, from an earlier post of equal args. */
 tw_status_t tw_engine_post(tw_engine_t *engine, tw_engine_ops_t *ops, const tw_coll_args_t *args,
                            int64_t bucket, uint64_t *planned);
 /** Add a request that another module (hpZ) has posted to ops. */
@@ -173,7 +173,7 @@ typedef struct tw_engine_report {
     double loss;
     tw_engine_totals_t totals;
     tw_engine_losses_t losses;
-    uint64_t resident_bytes; /* tw_engine_resident_bytes; the exchange also fills in this rank's */
+    uint64_t resident_bytes; /* tw_engine_resident_bytes, which the exchange itself fills in */
     tw_engine_notices_t notices;
 } tw_engine_report_t;
 tw_status_t tw_engine_exchange(tw_engine_t *engine, tw_engine_report_t *report);
@@ -248,7 +248,7 @@ void tw_engine_add_norm(const tw_engine_t *engine, tw_norm_t *norm, const void *
 tw_engine_totals_t tw_engine_totals_get(const tw_engine_t *engine);
 void tw_engine_totals_add(tw_engine_totals_t *sum, const tw_engine_totals_t *more);
 tw_engine_totals_t tw_engine_totals_since(const tw_engine_totals_t *after, const tw_engine_totals_t *before);
-/** Count bytes and time since `begin` as `what`, not as training. Nothing may be in flight then and now. */
+/** Count bytes and time since `begin` as `what`, not as training. Nothing may be in flight at either time. */
 void tw_engine_aside_end(tw_engine_t *engine, tw_engine_aside_t what, const tw_engine_totals_t *begin);
 
 /* ---- alarm.c */

@@ -63,8 +63,8 @@ typedef struct tw_engine_piece {
  *  tw_engine_loaded and tw_engine_bring_state. If the optimizer runs on a device, the pieces are up to date
  *  only after tw_engine_sync (in stage 0 on rank 0 alone) or tw_engine_bring_state, until the next step. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
-/** Make the weights on all ranks exactly from the masters, which the caller has written. Collective. step is
- *  the number of steps done; recent_loss is tw_engine_recent_loss after that step, or 0 if unknown. */
+/** Compute all ranks' weights from the masters, which the caller has written. Lossy codecs are not used.
+ *  Collective. step: steps done. recent_loss: tw_engine_recent_loss after that step, or 0 if unknown. */
 tw_status_t tw_engine_loaded(tw_engine_t *engine, uint64_t step, double recent_loss);
 /** After tw_engine_loaded, copy the optimizer's state to its device, if it has one. Not collective.
  *  TW_ERR_CUDA. */
@@ -136,7 +136,7 @@ typedef enum tw_engine_holding {
     TW_ENGINE_HOLDING_COUNT
 } tw_engine_holding_t;
 
-/** Bytes that a rank holds by purpose: in host memory, in files, and in a GPU's memory. */
+/** Bytes that a rank holds, by purpose: in host memory, in files, and in a GPU's memory. */
 typedef struct tw_engine_memory {
     size_t host[TW_ENGINE_HOLDING_COUNT], files[TW_ENGINE_HOLDING_COUNT], gpu[TW_ENGINE_HOLDING_COUNT];
     /** further host memory with a delta: while the first sync (a full one) runs; while a later sync runs */
@@ -207,8 +207,8 @@ int tw_engine_is_fp8(const tw_train_options_t *options, const tw_model_tensor_t 
  *  orthogonal), momenta at the owners, and results on the way back. */
 #define TW_ENGINE_MUON_PLACES 3
 /** Return 1 if the next segment, of n_elems, begins a new operation. An operation takes consecutive segments
- *  of at most `bucket` elements in all, or one larger segment. The caller keeps *held, the elements of the
- *  open operation, and starts it at TW_ENGINE_NO_BUCKET, for none; this call updates it. */
+ *  of at most `bucket` elements in all, or one larger segment. *held is the number of elements in the
+ *  open operation; the caller starts it at TW_ENGINE_NO_BUCKET (none open), and this call updates it. */
 #define TW_ENGINE_NO_BUCKET SIZE_MAX
 int tw_engine_begins_bucket(size_t *held, size_t n_elems, int64_t bucket);
 /** In stages 2 and 3 the gradients of a unit larger than a bucket are reduced in slices. Return the arguments

@@ -4,7 +4,7 @@
 
 #include "trainer/engine/calls.h"
 
-/* 1 of SHARE elements is measured in every 16th step: a thousandth of the time to encode all elements. */
+/* In every 16th step 1 of SHARE elements is measured: a thousandth of encoding all elements in all steps. */
 #define EVERY_STEPS 16
 #define SHARE 64
 /* Warn if more than this share of a tensor's gradients becomes 0. For values of similar size, rounding to 4
@@ -69,7 +69,7 @@ void tw_loss_gradients(tw_engine_t *engine, const tw_coll_args_t *args)
         if (!segment->unquantized &&
             tw_quant_loss_add(sampler, args->type, &values, segment->n_elems / SHARE, &loss) == TW_OK) {
             tw_quant_loss_merge(&engine->losses.gradients, &loss);
-            if (segment->first_elem == 0) { /* first_elem is 0 at a tensor's first slice, so once a step */
+            if (segment->first_elem == 0) { /* the tensor's first slice, so warn once a step */
                 warn(engine, segment->tensor, &loss);
             }
         }

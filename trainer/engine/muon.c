@@ -145,7 +145,7 @@ static uint16_t *sent_place(const tw_engine_t *engine, const tw_engine_unit_t *u
     return muon_place_of(engine, unit)->sent + at;
 }
 
-/** Count the elements of a rank's pieces of the owner's matrices, in the unit's tensors before `end`. */
+/** Count the elements of `rank`'s pieces of `owner`'s matrices, among the unit's tensors before `end`. */
 static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *unit, int owner, int rank,
                            size_t end)
 {

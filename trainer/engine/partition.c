@@ -41,7 +41,7 @@ static void *partition_take(tw_engine_t *engine, tw_engine_holding_t holding, in
     return tw_engine_alloc(engine, holding, n, elem_bytes, what);
 }
 
-/** Allocate moments in host memory, for checkpoints only if the optimizer is on a device. */
+/** Allocate moments in host memory. If the optimizer is on a device, they only serve checkpoints. */
 static float *take_moments(tw_engine_t *engine, const char *what)
 {
     size_t n = 0;

@@ -22,7 +22,7 @@ static size_t sample_length(const tw_train_options_t *o)
     return at_most(1 + strlen(o->sample_prompt) + (size_t)o->sample_tokens, (size_t)o->sequence);
 }
 
-/** Return the floats for logits, activations between units, and tokens. */
+/** Return how many floats logits, activations between units, and tokens take. */
 static size_t floats_of(const tw_train_options_t *o, const tw_model_t *model, size_t x_elems)
 {
     size_t lines = (size_t)o->sample_lines, length = sample_length(o);
@@ -115,7 +115,7 @@ static void sampler_cleanup(sampler_t *sampler)
 }
 
 /** Fill in the last tokens of a line, which is the prompt and the first n sampled tokens. Return how many
- *  tokens were filled in. Those after them do not matter, as attention is causal. */
+ *  tokens were filled in. Later tokens do not matter, as attention is causal. */
 static size_t fill_line(sampler_t *sampler, size_t line, size_t n)
 {
     const tw_engine_lines_t *sample = sampler->sample;

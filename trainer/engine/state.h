@@ -163,7 +163,7 @@ struct tw_engine {
     tw_engine_slot_t *block_slots, root_slot;
     size_t n_block_slots;
     tw_engine_slot_t reduce_slots[TW_ENGINE_REDUCE_SLOTS], root_reduce_slot;
-    size_t n_reduces;         /* reductions that have used reduce_slots so far; they take turns */
+    size_t n_reduces;         /* reductions that have used reduce_slots so far, in turn */
     const void **weight_ptrs; /* [most tensors of a unit], for the model's calls */
     float **grad_ptrs;
     tw_coll_segment_t *segments;

@@ -1,4 +1,4 @@
-/* Runs AdamW on this rank's shards, and sends the new weights to the others. */
+/* Runs AdamW on this rank's shards, and sends the new weights to the other ranks. */
 #include <stdatomic.h>
 
 #include "trainer/device/optimizer.h"

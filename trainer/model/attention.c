@@ -256,8 +256,8 @@ static void clear_columns(float *out, size_t rows, size_t cols, size_t stride)
     }
 }
 
-/** Run the backward pass of the query heads of a sequence that share a k/v head. One after the other adds to
- *  the gradients of k and v. */
+/** Run the backward pass of the query heads of a sequence that share a k/v head. The heads add
+ *  to the gradients of k and v one after the other. */
 static void backward_item(void *ctx, size_t item, int thread)
 {
     const call_t *call = ctx;

@@ -16,7 +16,7 @@ typedef struct tw_attention_shape {
     const int32_t *starts;
 } tw_attention_shape_t;
 
-/** Return the floats of scratch that each thread needs in both calls: two tiles of the T x T score matrix,
+/** Return how many floats of scratch each thread needs in both calls: two tiles of the T x T score matrix,
  *  which is never stored whole. */
 size_t tw_attention_scratch_elems(size_t seq_len);
 /** Compute y (B,T,HD) from qkv (B,T,(H+2K)D), whose rows are Q, K and V, each with its heads one after the

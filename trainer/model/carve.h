@@ -22,8 +22,8 @@ static inline float *tw_carve(tw_carver_t *carver, size_t n_floats)
     return (float *)tw_carve_bytes(carver, tw_size_mul(n_floats, sizeof(float)));
 }
 
-/** Allocate scratch for B x T of the bytes that a carver counted. tw_buffer_free frees it. NULL: no memory,
- *  logged. */
+/** Allocate scratch of the size that a carver counted for B x T tokens. tw_buffer_free frees it. NULL: no
+ *  memory, logged. */
 static inline char *tw_carve_alloc(size_t bytes, size_t batch, size_t seq_len)
 {
     char *memory = bytes <= TW_MEMORY_BYTES_MAX ? (char *)tw_buffer_alloc(bytes) : NULL;

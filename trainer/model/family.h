@@ -17,7 +17,7 @@ typedef enum tw_model_kind {
 /** Properties of a family. */
 typedef struct tw_model_family_row {
     tw_model_kind_t kind;
-    const char *name;         /**< model_type of config.json, and of model.family */
+    const char *name;         /**< value of model_type in config.json, and of model.family */
     const char *architecture; /**< class name in Hugging Face's transformers, as in config.json */
     int has_window;           /**< 1: attention may have a sliding window */
     /** 1: config.json also has use_sliding_window and the first layer with a window */

@@ -49,7 +49,7 @@ typedef struct tw_gpt2_saved {
     tw_model_norm_stats_t ln_1, ln_2; /* (N) each */
 } tw_gpt2_saved_t;
 
-/** Return the bytes that a block saves for n rows (gpt2_memory.c). */
+/** Return how many bytes a block saves for n rows (gpt2_memory.c). */
 size_t tw_gpt2_saved_bytes(const tw_model_config_t *config, size_t n);
 /** Return pointers into a block's saved memory for n rows. */
 tw_gpt2_saved_t tw_gpt2_saved_at(const tw_model_config_t *config, size_t n, void *saved);

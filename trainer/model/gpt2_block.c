@@ -179,7 +179,7 @@ static void gpt2_attention_backward(const block_t *block, const float *x, float 
 void tw_gpt2_block_forward(tw_model_t *model, size_t unit, const void *const *weights, const float *x,
                            float *y, void *saved)
 {
-    (void)unit; /* all blocks are alike */
+    (void)unit; /* all blocks have the same layout */
     block_t block = gpt2_block_of(model, weights, NULL, saved ? saved : ((tw_gpt2_t *)model)->scratch.saved);
     gpt2_attention_forward(&block, x);
     gpt2_mlp_forward(&block, y);

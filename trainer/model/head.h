@@ -17,7 +17,7 @@ typedef struct tw_head {
     size_t logit_rows;
 } tw_head_t;
 
-/** Return the rows of a chunk of logits. A chunk has at most about 64 MB, little beside the weights. */
+/** Return how many rows a chunk of logits has. A chunk has at most about 64 MB, little beside the weights. */
 size_t tw_head_rows(size_t vocab_size, size_t n);
 /** Return the mean loss. Write norm's gradient to d_norm (N,C), add weight's gradient to d_weight (V,C), both
  *  multiplied by scale. d_weight may be NULL; d_norm may be NULL if d_weight is. */

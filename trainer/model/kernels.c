@@ -380,7 +380,7 @@ static void norm_backward_vectors(const tw_model_norm_t *norm, const float *dy, 
 #define TWO_ROOT_2_OVER_PI 1.5957691216f /* 2 sqrt(2 / pi) */
 #define CUBE 0.044715f
 
-/** Return 1 + e^-2u, where u = sqrt(2 / pi) (x + CUBE x^3). GELU is x divided by it. */
+/** Return 1 + e^-2u, where u = sqrt(2 / pi) (x + CUBE x^3). GELU(x) is x divided by that. */
 INLINE vector_t gelu_divisor(vector_t x)
 {
     vector_t two_u = TWO_ROOT_2_OVER_PI * (x + CUBE * x * x * x);

@@ -41,7 +41,7 @@ typedef struct tw_kernel_set {
     void (*norm_backward)(const tw_model_norm_t *norm, const float *dy, const tw_model_norm_gradients_t *to);
     /** norm_backward in two calls with the same bits, so that threads can share the work: _input computes dx
      *  of some rows, _vectors dgamma and dbeta of n columns from `first` on. dx may be x if _vectors, which
-     *  reads x, is done for all columns. */
+     *  reads x, has run before for all columns. */
     void (*norm_backward_input)(const tw_model_norm_t *norm, const float *dy,
                                 const tw_model_norm_gradients_t *to);
     void (*norm_backward_vectors)(const tw_model_norm_t *norm, const float *dy, size_t first, size_t n,
@@ -69,7 +69,7 @@ typedef struct tw_kernel_set {
 
     /** Computes row [n] = exp(row - max) / sum; n >= 1. */
     void (*softmax_row)(float *row, size_t n);
-    /** Turns dp [n] into the gradient of scores with softmax p [n]: factor * p * (dp - sum(p * dp)). */
+    /** Turns dp [n] into the gradient of the scores whose softmax is p: factor * p * (dp - sum(p * dp)). */
     void (*softmax_row_backward)(const float *p, size_t n, float factor, float *dp);
     /** Returns -log softmax(logits)[target], and overwrites logits [v] by its gradient times scale. */
     double (*cross_entropy_row)(float *logits, size_t v, size_t target, float scale);

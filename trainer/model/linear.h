@@ -13,7 +13,7 @@ void tw_factors_carve(tw_carver_t *carver, tw_type_t type, size_t weight_elems, 
 /** Return x [n_elems], with rows `stride` apart, as a factor: x itself, or rounded to bf16 in `room`. */
 tw_matrix_t tw_factor(const tw_compute_t *compute, const float *x, size_t n_elems, size_t stride,
                       uint16_t *room);
-/** Return a weight [n_elems] as a factor: itself, or as fp32 in compute->wide, until the next call. */
+/** Return a weight [n_elems] as a factor: itself, or fp32 in compute->wide, valid until the next call. */
 tw_matrix_t tw_weight_factor(const tw_compute_t *compute, const void *weight, size_t n_elems, size_t stride);
 /** Write n_elems elements of a weight from `first` on to y as fp32 (read), or add them to y (add). */
 void tw_weight_read(const tw_compute_t *compute, const void *weight, size_t first, size_t n_elems, float *y);

@@ -35,7 +35,7 @@ typedef struct tw_llama_scratch {
     float *norm, *d_norm; /* (N,C) */
     float *qkv, *d_qkv;   /* (N,Q): q, k and v, with q and k rotated; their gradients */
     float *d_attended;    /* (N,HD) */
-    float *hidden;        /* (N,F): input of the down projection; in backward then the gradient of gate */
+    float *hidden;        /* (N,F): input of the down projection; later, in backward, the gradient of gate */
     float *d_hidden;      /* (N,F): the gradient of hidden, then of up */
     float *attention;     /* tw_attention_scratch_elems for each thread */
     tw_root_scratch_t root;
@@ -57,7 +57,7 @@ typedef struct tw_llama_saved {
     float *rstd_1, *rstd_2; /* (N) */
 } tw_llama_saved_t;
 
-/** Return the columns of q, of k (or v), and of q, k and v together. */
+/** Return how many columns q has, k (or v) has, and q, k and v have together. */
 static inline size_t tw_llama_q_width(const tw_model_config_t *config)
 {
     return config->n_head * config->llama.head_dim;
@@ -71,7 +71,7 @@ static inline size_t tw_llama_qkv_width(const tw_model_config_t *config)
     return tw_llama_q_width(config) + 2 * tw_llama_kv_width(config);
 }
 
-/** Return the bytes that a block saves for n rows (llama_memory.c). */
+/** Return how many bytes a block saves for n rows (llama_memory.c). */
 size_t tw_llama_saved_bytes(const tw_model_config_t *config, size_t n);
 /** Return pointers into a block's saved memory for n rows. */
 tw_llama_saved_t tw_llama_saved_at(const tw_model_config_t *config, size_t n, void *saved);

@@ -2,7 +2,7 @@
 #include "trainer/model/host.h"
 #include "trainer/model/llama.h"
 
-/** Return how many tokens a token attends to on average: half of all, or with a window nearly the window. */
+/** Return how many tokens a token attends to on average: half of all, or with a window most of the window. */
 static double mean_seen(const tw_model_config_t *config, size_t unit, size_t seq_len)
 {
     double length = (double)seq_len, window = (double)config->llama.window;

@@ -67,7 +67,7 @@ struct tw_model {
     tw_model_unit_t *units; /* [n_units] */
     size_t n_units;
     int root[TW_ROOT_TENSORS]; /* a root tensor's place in its unit; -1: the model has no such tensor */
-    int block[TW_MODEL_MOST_TENSORS]; /* a block tensor's place in its unit, or -1; by the enum of the kind */
+    int block[TW_MODEL_MOST_TENSORS]; /* a block tensor's place in its unit, or -1; index: the kind's enum */
     size_t n_params;
     size_t batch, seq_len; /* sizes that memory is reserved for; 0: none yet */
     const int32_t *starts; /* where documents start (B,T); NULL: a sequence is one document */

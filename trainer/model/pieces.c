@@ -5,7 +5,7 @@
 /* Each piece reads its factors again: with 64 pieces a single thread took up to a fifth longer. With 16 no
  * product keeps more than 16 threads busy. */
 enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
-/* Least multiplications of a piece: to wake a thread costs more than fewer are worth. */
+/* Fewest multiplications of a piece: with fewer, waking a thread would cost more than it saves. */
 #define LEAST_WORK ((size_t)4 << 20)
 
 static size_t half_of(size_t side)

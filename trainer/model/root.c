@@ -117,7 +117,7 @@ static tw_model_norm_t last_norm(const tw_model_t *model, const void *const *wei
                              .stats = scratch->stats};
 }
 
-/** Apply the last norm to x, into scratch, and return the head's arguments. *norm is the norm's arguments. */
+/** Apply the last norm to x, into scratch, and return the head's arguments; *norm gets the norm's. */
 static tw_head_t root_prepare(const tw_model_t *model, const void *const *weights, const float *x,
                               const int32_t *targets, tw_model_norm_t *norm)
 {

@@ -5,8 +5,8 @@
 
 #define TWO_PI 6.28318530717958647693
 
-/** Scale a frequency as Llama 3 does: divide it by `factor` if its wavelength is above n_positions /
- *  low_freq_factor, keep it below n_positions / high_freq_factor, and interpolate in between. */
+/** Scale a frequency as Llama 3 does. If its wavelength is above n_positions / low_freq_factor, divide it by
+ *  `factor`. If below n_positions / high_freq_factor, do not change it. In between, interpolate. */
 static double llama3(const tw_model_rope_t *rope, double frequency)
 {
     double turns = (double)rope->n_positions * frequency / TWO_PI;

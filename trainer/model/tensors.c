@@ -14,7 +14,7 @@ typedef enum dim { NONE, C, C3, C4, F, Q, KV, D, WORDS, POSITIONS } dim_t;
 typedef enum start { NORMAL, RESIDUAL, ONES, ZEROS } start_t;
 
 typedef struct tensor_form {
-    const char *name; /* name, for a block without the block's prefix; NULL: the kind has no such tensor */
+    const char *name; /* in blocks without the block's prefix; NULL: the kind has no such tensor */
     dim_t dims[2];    /* the second is NONE for a vector */
     start_t start;
     int (*has)(const tw_model_config_t *config); /* NULL: all families of the kind have the tensor */
