@@ -16,7 +16,7 @@ typedef struct tw_device_replicas tw_device_replicas_t;
 
 typedef struct tw_device_replicas_params {
     tw_model_t *model; /**< on a device; borrowed for the replicas' life */
-    /** Returns zeroed device memory for coding, or NULL (logged): about 6 bytes per element of a sync, and at
+    /** Returns zeroed device memory for coding, or NULL (logged): about 6 bytes an element of a slice, and at
      *  most 4 MB more. The caller owns it, and frees it after destroying the replicas. */
     void *(*take)(void *ctx, size_t n_bytes);
     void *ctx;

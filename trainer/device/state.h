@@ -143,7 +143,7 @@ tw_status_t tw_device_grads_collect(tw_device_model_t *m);
 tw_status_t tw_device_grads_collect_unit(tw_device_model_t *m, size_t unit);
 
 /* ---- layers.c */
-/** A linear layer: x (N,in), y (N,out). Rows of x are `in` apart, rows of y y_stride. */
+/** A linear layer: x (N,in), y (N,out). Row strides: `in` for x, y_stride for y. */
 typedef struct tw_device_layer {
     const tw_values_t *weight, *bias; /* bias may be NULL */
     float *d_weight, *d_bias;         /* for the backward pass; d_weight NULL: not computed */

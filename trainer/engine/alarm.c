@@ -5,7 +5,7 @@
 
 #include "trainer/engine/calls.h"
 
-/* Weight of a new loss in the moving mean, which so covers about the last 20 steps. */
+/* Weight of a new loss in the moving mean. The mean thus covers about the last 20 steps. */
 #define RECENT_SHARE 0.05
 
 /* ---- which tensor was not finite first ----------------------------------------------------------------- */

@@ -53,7 +53,7 @@ void tw_engine_find_homes(tw_engine_t *engine);
 int tw_engine_is_full(const tw_engine_t *engine);
 /** Check that the engine fits in thinwire.device_mem. If not, TW_ERR_CONFIG, logged with every holding. */
 tw_status_t tw_engine_check_device(const tw_engine_t *engine);
-/** Return 1 if a block's gradients are in host memory only after backward of the next block is enqueued. */
+/** Return 1 if a block's gradients reach host memory only after the next block's backward is enqueued. */
 int tw_engine_gradients_lag(const tw_engine_t *engine);
 
 /* ---- near.c */
@@ -73,7 +73,7 @@ tw_status_t tw_near_step(tw_engine_t *engine, size_t index, double lr);
 /* ---- inputs.c */
 tw_status_t tw_inputs_init(tw_engine_t *engine, size_t x_elems);
 /** Return the buffer for a unit's output in the forward pass (unit 0: the embedding's). Two buffers may take
- *  turns, so it is valid until unit + 2. The last unit's stays valid until its gradient overwrites it. */
+ *  turns: unit + 2 then overwrites the output. The last unit's stays until its gradient overwrites it. */
 float *tw_inputs_output(const tw_engine_t *engine, size_t unit);
 /** Keep a unit's computed output for backward. */
 void tw_inputs_keep(tw_engine_t *engine, size_t unit);

@@ -60,8 +60,8 @@ typedef struct tw_engine_piece {
     float *master, *m, *v; /**< m and v are NULL for a frozen tensor */
 } tw_engine_piece_t;
 /** Return this rank's pieces; borrowed. To load a checkpoint, write into all pieces, then call
- *  tw_engine_loaded and tw_engine_bring_state. If the optimizer runs on a device, the pieces are up to date
- *  only after tw_engine_sync (in stage 0 on rank 0 alone) or tw_engine_bring_state, until the next step. */
+ *  tw_engine_loaded and tw_engine_bring_state. If the optimizer runs on a device, each step makes the
+ *  pieces stale, until tw_engine_sync (in stage 0 on rank 0 alone) or tw_engine_bring_state. */
 const tw_engine_piece_t *tw_engine_pieces(const tw_engine_t *engine, size_t *n_pieces);
 /** Compute all ranks' weights from the masters, which the caller has written. Lossy codecs are not used.
  *  Collective. step: steps done. recent_loss: tw_engine_recent_loss after that step, or 0 if unknown. */

@@ -15,7 +15,7 @@ static size_t at_most(size_t a, size_t most)
     return a < most ? a : most;
 }
 
-/** Return the most tokens of a line that the model is given: prompt and sampled tokens, at most the sequence
+/** Return the most tokens that a line given to the model has: prompt and sampled ones, at most the sequence
  *  length. A prompt has at most as many tokens as bytes, plus 1, as an empty prompt becomes one token. */
 static size_t sample_length(const tw_train_options_t *o)
 {

@@ -20,7 +20,7 @@ typedef struct tw_engine_ops {
 /** A buffer for the elements of a unit, or of a slice, and the operations that fill or empty it. */
 typedef struct tw_engine_slot {
     void *elems;  /* weights or gradients, as large as the largest unit or slice that uses this slot */
-    void *near;   /* weights, gathered on the model's device; elems is NULL if all gathers are there */
+    void *near;   /* weights, gathered on the model's device; if all gathers go there, elems is NULL */
     void *filled; /* weights: elems or near, the one filled last */
     tw_engine_ops_t ops;
 } tw_engine_slot_t;
@@ -35,7 +35,7 @@ typedef struct tw_engine_unit {
     void *shard; /* shard of weights: bf16(master) or master; NULL with a delta, which has replicas instead */
     void *shard_grads;      /* shard of reduced gradients (their mean over ranks), of grad_type */
     void *weights;          /* whole weights; stage 3: NULL */
-    void *sent_grads;       /* whole gradients to send, of grad_type; NULL in stages 2 and 3: reduce_slots */
+    void *sent_grads;       /* whole gradients to send, of grad_type; stages 2, 3: NULL (see reduce_slots) */
     void *sums;             /* whole, of sum_type: backward adds gradients here */
     tw_engine_ops_t gather; /* stages 1 and 2: gather of weights after the update */
     tw_engine_ops_t reduce; /* stages 0 and 1: reduction of gradients */

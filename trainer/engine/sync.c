@@ -4,8 +4,8 @@
  * Cost for a million weights of this rank with N nodes. A lossless delta takes about 2.5 ms + 1.3 ms * (N -
  * 1) of a core: it encodes at 0.7 to 1 GB/s of bf16, and decodes the other nodes' changes at 1.3 to 1.9 GB/s.
  * On the wire 0.25 MB (2 bits a weight) take 2 ms at 1 Gb/s, while other units are computed; plain ZeRO-3
- * sends 4 MB. What cannot overlap is the root's sync before the first block: twice the link's latency, for
- * its lengths and its message. */
+ * sends 4 MB. What cannot overlap is the root's sync before the first block: twice the link's latency,
+ * once for the lengths and once for the message. */
 #include "trainer/device/optimizer.h"
 #include "trainer/engine/calls.h"
 

@@ -1,5 +1,5 @@
-/* Causal attention, a head and a tile of rows at a time. A row of the T x T score matrix needs only columns
- * up to its own, inside the window, and in its own document. */
+/* Causal attention, a head and a tile of rows at a time. Row i of the T x T score matrix needs only columns
+ * up to i that are inside the window and in token i's document. */
 #include "trainer/model/attention.h"
 
 #include <math.h>

@@ -101,7 +101,7 @@ typedef struct tw_model_tensor {
     size_t shape[2]; /**< row-major; shape[1] is 1 if n_dims is 1 */
     size_t n_elems;
     int decay; /**< 1: weight decay applies to it (1 for tensors of two dimensions) */
-    /** Standard deviation of the initial values, which are normal. If it is 0, all are init_value. */
+    /** Standard deviation of the initial values, normally distributed. If it is 0, all are init_value. */
     double init_std;
     float init_value;
 } tw_model_tensor_t;
@@ -232,7 +232,7 @@ void tw_model_block_backward(tw_model_t *model, size_t unit, const void *const *
 #define TW_MODEL_NO_TARGET (-1)
 /** Compute the last norm, logits and cross-entropy. *loss is the mean over the B * T targets, unscaled; dx
  *  and grads are the gradients of scale * loss; scale is 1 / number of micro-batches of a step. dx and grads
- *  are NULL for evaluation; dx may be x. targets int32 (B,T); a place with TW_MODEL_NO_TARGET has no loss.
+ *  are NULL for evaluation; dx may be x. targets int32 (B,T); a target of TW_MODEL_NO_TARGET has no loss.
  *  TW_ERR_INVALID: a target is outside the vocabulary; logged. */
 tw_status_t tw_model_head(tw_model_t *model, const void *const *weights, const float *x,
                           const int32_t *targets, float scale, double *loss, float *dx, float *const *grads);
@@ -254,7 +254,7 @@ tw_model_orthogonal_t tw_model_orthogonal_of(const tw_model_t *model, size_t row
 /** Make x fp32 (rows,cols) nearly orthogonal: its singular vectors stay about the same, its singular values
  *  become 0.7 to 1.2. Five Newton-Schulz steps of degree 5 do that, in fp32; on a device in bf16 with fp32
  *  sums. A matrix of zeros stays zero. All ranks with the same kind of processor or device get the same bits.
- *  `near` is from tw_model_alloc, or NULL on this processor. x is complete on return. TW_ERR_CUDA: a device.
+ *  `near` is from tw_model_alloc, or NULL on this processor. x is complete on return. TW_ERR_CUDA (device).
  *  Source: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). */
 tw_status_t tw_model_orthogonalize(tw_model_t *model, size_t rows, size_t cols, float *x, float *scratch,
                                    void *near);

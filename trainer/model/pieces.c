@@ -2,8 +2,8 @@
  * shape. So pieces depend only on the product's shape: the bits are the same with any number of threads. */
 #include "trainer/model/spread.h"
 
-/* Each piece reads its factors again: with 64 pieces a single thread took up to a fifth longer. With 16 no
- * product keeps more than 16 threads busy. */
+/* Each piece reads its factors again: with 64 pieces a single thread took up to a fifth longer. But with 16
+ * pieces at most 16 threads are busy. */
 enum { MOST_PIECES = 16, LEAST_SIDE = 128, STEP = 32 };
 /* Fewest multiplications of a piece: with fewer, waking a thread would cost more than it saves. */
 #define LEAST_WORK ((size_t)4 << 20)

@@ -29,7 +29,7 @@ typedef struct tw_product {
 
 typedef struct tw_products tw_products_t;
 
-/** Upper bound of a tw_products_t's scratch, besides its code. */
+/** Upper bound of a tw_products_t's scratch in bytes, without its code. */
 #define TW_PRODUCTS_SCRATCH_BYTES ((size_t)1 << 20)
 
 /** Make an empty cache of code. TW_ERR_NO_MEMORY, TW_ERR_INTERNAL (oneDNN does not start); logged. */

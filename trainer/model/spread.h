@@ -1,6 +1,6 @@
 /** Private to trainer/model: spreads kernels and products over a model's threads. The bits do not depend on
  *  the number of threads. An element is computed by one thread. Sums over rows, such as gradients of biases,
- *  are divided by columns, and each goes from the first row to the last. Products are divided into pieces by
+ *  are divided by columns, and each adds the rows from first to last. Products are divided into pieces by
  *  shape alone. kernels.h explains the functions of the same names. */
 #pragma once
 
