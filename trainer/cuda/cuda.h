@@ -40,7 +40,7 @@ tw_status_t tw_cuda_narrow(const float *x, size_t n, float factor, uint16_t *y, 
 /* ---- sums over rows ------------------------------------------------------------------------------------ */
 
 /** How many rows a slab has. To sum columns, one kernel first sums each slab into an fp32 workspace: in 2048
- *  blocks for 8192 rows of 4096 channels. Functions that return sizes are inline, as planning has no CUDA. */
+ *  blocks for 8192 rows of 4096 channels. Size functions are inline, so that the planner needs no CUDA. */
 #define TW_CUDA_SLAB_ROWS 64
 static inline size_t tw_cuda_slabs(size_t rows)
 {

@@ -43,7 +43,7 @@ typedef struct tw_cuda_heads {
 /** Computes y, the heads of x normed and rotated, with rows y_stride elements apart. y may be x if y_stride
  *  is x_stride. TW_ERR_INVALID also for a bad width. */
 tw_status_t tw_cuda_heads_forward(const tw_cuda_heads_t *heads, void *y, size_t y_stride, tw_stream_t stream);
-/** For sums over heads: how many heads a block takes at a time; the most blocks (8 * 128). */
+/** For sums over heads: heads per block at a time; the most blocks (8 on each of 128 multiprocessors). */
 #define TW_CUDA_HEADS_OF_BLOCK ((size_t)8)
 #define TW_CUDA_HEAD_SLABS_MAX ((size_t)1024)
 static inline size_t tw_cuda_head_slabs(const tw_cuda_heads_t *heads)
