@@ -80,7 +80,7 @@ class Build:
         return [pathlib.Path(one) for one in found if one]
 
     def _find(self, header: str, library: str) -> list[str]:
-        """Links a library's headers into the build's folder. Returns the linker's arguments for the library:
+        """Symlinks a library's headers into the build's folder. Returns the linker's arguments for it:
         the static archive if there is one, else the shared library."""
         for prefix in self.prefixes():
             folders = [prefix / "lib" / (self.machine + "-linux-gnu"), prefix / "lib64", prefix / "lib"]

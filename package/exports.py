@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """exports.py VERSION_NAME OUT.options OUT.map OUT.names HEADER...: makes a library export exactly the
-functions and variables that public headers declare. Writes linker options that pull them out of archives
-(--undefined), a version script that exports them under VERSION_NAME, and a list of their names."""
+functions and variables that public headers declare. Writes linker options (--undefined) that pull these
+names out of archives, a version script that exports the names under VERSION_NAME, and a list of the names."""
 
 import re
 import sys

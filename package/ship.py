@@ -18,7 +18,7 @@ DT_NULL, DT_STRTAB, DT_RPATH, DT_RUNPATH = 0, 5, 15, 29
 
 
 def segments(image):
-    """Yields (type, offset in the file, address, bytes in the file) of each segment of an ELF file."""
+    """Yields (type, offset in the file, address, size in the file) of each segment of an ELF file."""
     header = HEADER.unpack_from(image)
     if header[0][:6] != b"\x7fELF\x02\x01":
         sys.exit("ship.py: not a library for 64 bits, little-endian")
@@ -29,7 +29,7 @@ def segments(image):
 
 
 def without_paths(image):
-    """Remove DT_RPATH and DT_RUNPATH from the dynamic section, in place, and zero their text."""
+    """Remove DT_RPATH and DT_RUNPATH from the dynamic section, and overwrite their strings with zeros."""
     loads = [one for one in segments(image) if one[0] == PT_LOAD]
     for _, begin, _, in_file in [one for one in segments(image) if one[0] == PT_DYNAMIC]:
         entries = [ENTRY.unpack_from(image, begin + at) for at in range(0, in_file, ENTRY.size)]

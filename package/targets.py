@@ -70,7 +70,7 @@ class Tree:
         return self._read[folder, name]
 
     def closure(self, label: str, folder: str = "") -> dict[str, Attributes]:
-        """Returns {label: attributes} of a target and all that it needs. KeyError if one is missing."""
+        """Returns {label: attributes} of a target and all that it needs. KeyError if a target is missing."""
         found: dict[str, Attributes] = {}
         waiting = [self.split(label, folder)]
         while waiting:

@@ -109,7 +109,7 @@ def digest(data):
 
 
 def write(out, header, library, nccl, sources):
-    """Make the wheel `out`. header: with the version. nccl: libraries for NCCL. sources: Python files."""
+    """Make the wheel `out`. header: has the version. nccl: libraries for NCCL. sources: Python files."""
     files = contents(out, header, library, nccl, sources)
     with zipfile.ZipFile(out, "w") as wheel:
         for name, data in files.items():

@@ -33,7 +33,7 @@ DELEGATED = (
 
 
 class _Backend:
-    """The backend of one process group. _class() adds torch's own class as a base: it has rank()."""
+    """The backend of one process group. _class() adds torch's own class, which has rank(), as a base."""
 
     base: typing.Any
     gloo: typing.Any  # gloo's class
@@ -86,7 +86,7 @@ class _Backend:
                                          inside.backend_timeout_sec(self._gloo))
 
     def _fits(self, whole: torch.Tensor, shard: torch.Tensor, shards: int) -> bool:
-        """Returns whether an operation goes over Thinwire: equal on all ranks. Wrong arguments go to gloo."""
+        """Returns whether an operation goes over Thinwire; equal on all ranks. False for wrong arguments."""
         plain = all(one.layout == torch.strided and one.is_contiguous() and one.device.type == "cpu"
                     for one in (whole, shard))
         same = whole.dtype == shard.dtype and whole.numel() == shard.numel() * shards
@@ -192,8 +192,8 @@ def _class() -> typing.Any:
     return type("ThinwireBackend", (_Backend, base), ours | delegates)
 
 
-# {name of a group: its backend}, until the group is destroyed. torch keeps only the C++ part alive, not
-# Python's.
+# {name of a group: its backend}, until the group is destroyed. torch keeps only a backend's C++ object
+# alive, not its Python object.
 _backends: dict[str, typing.Any] = {}
 
 

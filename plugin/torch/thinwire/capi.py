@@ -337,7 +337,7 @@ UCX_MISSING = "UCX is missing, which ranks of one node need: install Debian's li
 
 
 def _ucx_of_pypi() -> bool:
-    """Load UCX from PyPI's libucx, where the loader does not search. Returns False if that is missing."""
+    """Load UCX from PyPI's libucx, whose folder the loader does not search. Returns False without libucx."""
     try:
         importlib.import_module("libucx").load_library()
     except (ImportError, OSError, AttributeError) as error:
@@ -362,7 +362,7 @@ def find_ucx() -> bool:
 
 
 def check_ucx() -> None:
-    """Raise ImportError now if this job needs UCX and it is missing, and not only when ranks connect."""
+    """Raise ImportError, before ranks connect, if this job needs UCX and UCX is not installed."""
     if not find_ucx() and lib().tw_transport_needs_ucx(None):
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "13"
         raise ImportError(UCX_MISSING % ("libucx-cu" + cuda.split(".")[0]))

@@ -30,8 +30,8 @@ class _Hook:
 
     def __init__(self, rules: policy.Policy, model: DistributedDataParallel | None = None,
                  named: DistributedDataParallel | None = None):
-        """model: the model, if TW_DDP registers the hook; None if the program does, with the process group or
-        None as the hook's state. named: the model that a program gave to hook(), for names of parameters."""
+        """model: the model, if TW_DDP registers the hook. None if the program does: then the hook's state is
+        a process group or None. named: the model that a program gave to hook(), for names of parameters."""
         self.__name__ = self.__qualname__ = "thinwire_hook"
         self._rules, self._use = rules, Use(rules.settings())
         self._model, self._named = (weakref.ref(one) if one is not None else lambda: None
@@ -125,7 +125,7 @@ def _first(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
 
 
 def _divide(buffer: torch.Tensor, n: int) -> None:
-    """Divide the buffer before the sum with the same bits as DDP has without a hook."""
+    """Divide the buffer before the sum. The result has the same bits as in DDP without a hook."""
     buffer.div_(n) if buffer.is_sparse else buffer.mul_(1.0 / n)
 
 
@@ -134,9 +134,9 @@ _counts: weakref.WeakKeyDictionary[DistributedDataParallel, dist.Work] = weakref
 
 
 def _ranks_left(model: DistributedDataParallel | None) -> int:
-    """Returns the number of ranks by which gradients are divided: those that still have batches, inside
-    join(divide_by_initial_world_size=False). Otherwise 0, which stands for all ranks. A rank without batches
-    gets 1, which is harmless: its gradients are zeros."""
+    """Returns the number by which gradients are divided. In join(divide_by_initial_world_size=False) this is
+    the number of ranks that still have batches. Elsewhere 0, which stands for all ranks. A rank without
+    batches gets 1, which is harmless: its gradients are zeros."""
     if model is None or not inside.joins_unevenly(model):
         return 0
     return inside.sum_of(_counts[model]) if model in _counts else 1

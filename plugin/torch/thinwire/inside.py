@@ -371,7 +371,7 @@ def drop_gather(group: Any) -> Any:
 
 
 def gathered_bytes(result: Any | None) -> int:
-    """Returns the bytes of a gather, given foreach_all_gather's result; 0 if nothing was gathered."""
+    """Returns a gather's size in bytes, given foreach_all_gather's result; 0 if nothing was gathered."""
     return result.all_gather_output.nbytes if result is not None else 0
 
 
@@ -410,7 +410,7 @@ def gathers_own(param: Any) -> bool:
 
 
 def own_elems(param: Any) -> int:
-    """Returns the elements that a tensor's own class now gathers; 0 if that is unknown."""
+    """Returns the number of elements that a tensor's own class now gathers; 0 if unknown."""
     data = getattr(param, "_extensions_data", None)
     return sum(one.numel() for one in getattr(data, "all_gather_input_sizes", ()))
 
@@ -479,7 +479,7 @@ def at_end_of_backward(action: Callable[[], None]) -> None:
 
 
 def future(value: object) -> torch.futures.Future:
-    """Returns a new future that can have `value` as its result; for GPU memory it needs the device."""
+    """Returns a new future that can have `value` as its result. For GPU memory it names the device."""
     if isinstance(value, torch.Tensor) and value.is_cuda:
         return torch.futures.Future(devices=[value.device])
     return torch.futures.Future()

@@ -63,7 +63,7 @@ def _exchange(source: torch.Tensor, counts: list[int], received: list[int],
 
 
 def _owners(matrices: Sequence[torch.Tensor], world: int) -> list[int]:
-    """Returns each matrix's owner rank. Expensive ones come first, each to the rank with least work."""
+    """Returns each matrix's owner rank. Expensive matrices come first, each to the rank with least work."""
     costs, found = [0] * world, [0] * len(matrices)
     cost = [one.numel() * min(one.shape) for one in matrices]
     for i in sorted(range(len(matrices)), key=cost.__getitem__, reverse=True):

@@ -75,7 +75,7 @@ def parse(text: str, parse_codec: Callable[[str], capi.Codec | None]) -> tuple[s
 
 
 def text_of(given: str | Mapping[str, str], default: str) -> str:
-    """Returns {pattern: codec} as a text for parse(). The codec of "*" is the usual one; without "*" it is
+    """Returns {pattern: codec} as a text for parse(). The usual codec is that of "*", or without "*"
     that of the text `default`. ValueError for an invalid pattern."""
     if isinstance(given, str):
         return given

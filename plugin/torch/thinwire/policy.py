@@ -62,7 +62,7 @@ def _table() -> capi.ConfigTable:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """weights, grads: the codecs (None: plain). min_bytes: smaller tensors are not quantized; a tensor's size
+    """weights, grads: the codecs (None: plain). min_bytes: smaller tensors are not quantized. The size
     is that over all ranks. keeps: nodes keep replicas of weights, and gathers send only changes; `weights` is
     then for groups of parameters without a replica."""
 

@@ -25,8 +25,8 @@ from ..telemetry.tally import book
 KIND = "column scales"
 KEEPS = 0.5  # factor of the sums so far when an operation adds its own, as a moving average
 SAMPLE_ROWS = 512  # about the most rows of a matrix that are sampled for its sums
-# A matrix with fewer than LEAST_ROWS rows that are not 0 is not scaled. PRIOR_ROWS of a typical row is added
-# to each column's sum, so that a column with few values that are not 0 gets no extreme scale.
+# A matrix with fewer than LEAST_ROWS rows that are not 0 is not scaled. Each column's sum counts PRIOR_ROWS
+# more rows of typical size, so that a column with few values that are not 0 gets no extreme scale.
 LEAST_ROWS, PRIOR_ROWS = 32, 0.25
 # Largest exponent of a scale. fp16 has a smaller limit because its own exponent has only 5 bits.
 LIMIT, FP16_LIMIT = 60, 12
@@ -34,7 +34,7 @@ LIMIT, FP16_LIMIT = 60, 12
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """A parameter's place in a run, a rank's consecutive elements. All fields are in elements."""
+    """A parameter's place in a run (the consecutive elements of a rank). All fields are in elements."""
 
     offset: int
     n_elems: int
@@ -79,7 +79,7 @@ class _Sums:
 
     def exponents(self, total: torch.Tensor, limit: int) -> torch.Tensor:
         """Returns each column's exponent: log2 of (the column's root mean square / the geometric mean of
-        those of its matrix). 0 for a column of zeros, and in a matrix with few rows (LEAST_ROWS)."""
+        all columns' in its matrix). 0 for a column of zeros, and in a matrix with few rows (LEAST_ROWS)."""
         of = self._of.to(total.device)
         squares, rows = total.split([len(of), len(self.widths)])
         rows = rows[of].clamp(min=1)
@@ -103,7 +103,7 @@ class Scaling:
         self._request: Request | None = None
         self._table = segments.Plain([segments.Piece(sum(self._sums.widths) + len(found), "")], 4)
         self._bytes: int | None = None  # bytes that the all-reduce of the sums sends to other nodes
-        # (index of a matrix, factors that divide its columns, factors that undo that), if not all are 1
+        # (index of a matrix, factors that divide its columns, factors that undo it), unless all factors are 1
         self._powers: list[tuple[int, torch.Tensor, torch.Tensor]] = []
 
     def _take(self, limit: int) -> None:
@@ -123,7 +123,7 @@ class Scaling:
                         if one.is_cuda or one.any()]
 
     def divide(self, source: torch.Tensor) -> bool:
-        """Divide the columns in place. Returns False, and leaves them as they are, before the first sums."""
+        """Divide the columns in place. Before the first sums: leave the columns as they are, return False."""
         self._take(FP16_LIMIT if source.dtype == torch.float16 else LIMIT)
         views = [one.of(source, self._copies) for one in self._matrices]
         self._new = self._sums.of(views)
@@ -143,12 +143,12 @@ class Scaling:
         book.add(KIND, calls=1, plain_bytes=self._bytes, sent_bytes=self._bytes)
 
     def undone(self, request: Waitable, result: torch.Tensor) -> Scaled:
-        """Returns `request` wrapped: its end then multiplies the columns of the result back."""
+        """Returns a wrapper of `request`, which at its end multiplies the columns of the result back."""
         return Scaled(request, [(self._matrices[i].of(result, 1), up) for i, _, up in self._powers])
 
 
 class Scaled(Waitable):
-    """An operation on divided columns. A test() or wait() that finds its end multiplies them back."""
+    """An operation on divided columns. The test() or wait() that finds the end multiplies them back."""
 
     def __init__(self, request: Waitable, rest: list[tuple[torch.Tensor, torch.Tensor]]):
         self._request, self._rest, self._lock = request, rest, threading.Lock()

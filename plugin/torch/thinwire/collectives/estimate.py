@@ -27,8 +27,8 @@ class _Sampler:
 
     @staticmethod
     def _segments(table: segments.Table, number: int) -> tuple[list[capi.LosslessSegment], int]:
-        """Choose consecutive segments of the table, beginning at another one for each sample. number: the
-        sample's. Returns (segments, their number of elements)."""
+        """Choose consecutive segments of the table. Each sample begins at another segment. number: the
+        sample's number. Returns (segments, their number of elements)."""
         chosen, total, first = [], 0, number * 7919
         for i in range(table.n_segments):
             one = table.segments[(first + i) % table.n_segments]

@@ -51,7 +51,7 @@ class _Sampler:
             return
         n_tensors, segments = len(shape.names), shape.table.segments
         copies = shape.table.n_segments // n_tensors
-        # Before a gather only this rank's part is here. Before a reduction all parts are: they take turns.
+        # Before a gather only this rank's part is here. Before a reduction all are: samples take turns.
         first = (rank if operation.op == capi.ALLGATHER else number // EVERY) % copies * n_tensors
         with self._lock:
             for tensor, name in enumerate(shape.names):

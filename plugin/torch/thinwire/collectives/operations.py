@@ -40,7 +40,7 @@ def reduction(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> tuple[int, float] 
 
 def elsewhere(kind: str, reason: str, group: dist.ProcessGroup | None, whole_bytes: int) -> None:
     """Count, for the report, an operation that does not go over Thinwire, and roughly the bytes that this
-    rank sends for it. group: its ranks; None if nothing is sent."""
+    rank sends for it. group: the operation's ranks; None if nothing is sent."""
     if group is not None and group.size() > 1:
         sent = whole_bytes * (group.size() - 1) // group.size()
         book.elsewhere(kind, reason, 2 * sent if kind.endswith("all-reduce") else sent)

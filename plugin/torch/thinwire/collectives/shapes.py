@@ -51,7 +51,7 @@ class Shaped(typing.NamedTuple):
 def by_codec(
     pieces: Sequence[segments.Piece], offsets: Sequence[int], codec_of: Callable[[str], capi.Codec | None],
 ) -> list[tuple[capi.Codec | None, Sequence[segments.Piece], Sequence[int]]]:
-    """Group pieces by codec. codec_of: codec for a name. Returns (codec, pieces, offsets) for each."""
+    """Group pieces by codec. codec_of: returns a name's codec. Returns [(codec, pieces, offsets)]."""
     found: dict[str, tuple[capi.Codec | None, list[segments.Piece], list[int]]] = {}
     for piece, offset in zip(pieces, offsets):
         codec = codec_of(piece.name)
@@ -101,7 +101,7 @@ class Operation:
     step: int = 0
     of: str = ""  # name of what it moves; all ranks must give the same name, which is checked
     root: int = 0  # the rank that sends, in a broadcast
-    # Whether the caller was inside unquantized() when it made this. It may be posted later.
+    # Whether the operation was made inside unquantized(). It may be posted later, outside.
     unquantized: bool = dataclasses.field(default_factory=policy.is_unquantized)
     # A reduction's input and output.
     source: torch.Tensor | None = None

@@ -101,7 +101,7 @@ class Staged(Waitable):
         self._error: BaseException | None = None
         self._posted, self._ready = threading.Event(), threading.Event()
         source, room = give
-        # This copy waits for the current stream, and the copy back for this one. So the copy back also comes
+        # This copy waits for the current stream, and the copy back for this copy. So the copy back also comes
         # after earlier work of the current stream that uses the result's memory.
         lane.out.wait_event(device.current(source).record_event())
         device.copy(room, source, lane.out)
@@ -125,8 +125,8 @@ class Staged(Waitable):
         self._posted.set()
 
     def finish(self) -> None:
-        """Wait for the operation, then let the GPU copy the result. After a failure, too: the stream already
-        waits for this. Runs in the lane's second thread."""
+        """Wait for the operation, then let the GPU copy the result, even after a failure: the stream already
+        waits for ended(). Runs in the lane's second thread."""
         with self._failing():
             if self._request is not None:
                 self._request.wait()
@@ -219,7 +219,7 @@ class Lane:
 
     def next(self) -> int:
         """Number the next operation. The first stream will write the number when it has copied the input. The
-        second stream will wait until ended() is called for it. Returns 0 if the driver cannot do that."""
+        second stream will wait for ended() with that number. Returns 0 if the driver cannot do that."""
         number = self._last + 1
         if not (device.write(self._copied, number, self.out)
                 and device.wait_for(self._ended, number, self.into)):
@@ -270,9 +270,9 @@ def post(lane: str, begin: Callable[[], Waitable], give: Copy, take: Copy, name:
 
 def carrier(find: Callable[[bool], Communicator | None], whole: torch.Tensor, says_length: bool,
             shaped_of: Callable[[Communicator], Sequence[shapes.Shaped]]) -> tuple[Communicator | None, bool]:
-    """Returns (communicator, whether to stage) for an operation on a tensor like `whole`. find: calls
-    operations.carrier() with the given `staged`. says_length: whether messages of a codec vary in length.
-    shaped_of: returns the parts. A shape that went plain when it was staged is not staged again."""
+    """Returns (communicator, whether to stage) for an operation on a tensor like `whole`. find(staged): calls
+    operations.carrier(). says_length: whether messages of a codec vary in length.
+    shaped_of: returns the operation's parts. A shape is not staged again if it was sent plain when staged."""
     if says_length and device.holds(whole) and not policy.is_unquantized():
         ranks = find(True)
         if ranks is None or (ranks.n_nodes > 1 and shaped_of(ranks)[0].shape.staged is not False):

@@ -330,7 +330,7 @@ def _check(form: int, table: bytes, payload: bytes) -> int:
 
 @dataclasses.dataclass
 class Written:
-    """A chunk as it stands in a message. table: a RUN for each run. check: checksum of the other three."""
+    """A chunk as it stands in a message. table: a RUN for each run. check: checksum of the other fields."""
 
     form: int
     check: int

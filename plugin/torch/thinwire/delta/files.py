@@ -13,7 +13,7 @@ from .sources import DeltaError, Files, Source, read_header
 
 
 class Summary(typing.NamedTuple):
-    """What diff() or patch() has done: bytes, and numbers of tensors."""
+    """What diff() or patch() has done: sizes in bytes, and numbers of tensors."""
 
     message_bytes: int
     weights_bytes: int
@@ -33,7 +33,7 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
          threads: int | None = None, progress: Progress | None = None, verify: bool = False) -> Summary:
     """Write the message that turns `old` into `new` to the file `out`. old, new: a safetensors file, the
     index of a sharded checkpoint, or a folder with one of these. Only a few chunks are in memory at a time.
-    `out` appears when it is complete; with `verify`, only if patching `old` with it makes `new`."""
+    `out` appears when it is complete; with `verify`, only if patching `old` with `out` makes `new`."""
     before, after = Files(old), Files(new)
     try:
         bases, removed = message.pair(before, after)
@@ -52,8 +52,8 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str], out: str | os
 
 
 class _complete:
-    """Context of writing a file or folder. It has a temporary name until the end, when it gets its real name,
-    or is removed after an exception."""
+    """Context of writing a file or folder, which has a temporary name until the end. Then it gets its real
+    name. After an exception it is removed."""
 
     def __init__(self, path: pathlib.Path):
         if path.is_dir():
@@ -109,7 +109,7 @@ class _Writer:
 def patch(old: str | os.PathLike[str], change: str | os.PathLike[str], out: str | os.PathLike[str] | None,
           threads: int | None = None, progress: Progress | None = None) -> Summary:
     """Make the new weights from `old` and `change`, a file that diff() has written. `out` gets the same bytes
-    as diff()'s `new`: one file, or a folder of files. It appears when all of it is written and its checksums
+    as diff()'s `new`: one file, or a folder of files. `out` appears when it is complete and all checksums
     are right. If `out` is None, only the checksums are verified. DeltaError names the tensor that differs."""
     before = Files(old)
     try:

@@ -27,8 +27,8 @@ Since = Callable[[Version | None], Sequence[bytes]]  # returns the messages from
 
 
 class Link:
-    """A connection that carries messages. OSError if it breaks, if nothing comes for `timeout_sec`, or if
-    something comes that the other end has not sealed, which also closes it."""
+    """A connection that carries messages. OSError if it breaks, if nothing comes for `timeout_sec`, or if a
+    message is not as the other end has sealed it. The last error also closes the connection."""
 
     def __init__(self, connection: socket.socket, timeout_sec: float):
         self._connection, self._end = connection, C.c_void_p()
@@ -122,8 +122,8 @@ class Link:
 
 def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
            sealed: bool | None = None) -> Link:
-    """Returns the next connection that proves the secret; others are closed. How long to wait for a
-    connection is the listener's own timeout; timeout_sec is the link's. sealed: None to do as TW_NET_ENCRYPT
+    """Returns the next connection that proves the secret; others are closed. The listener's own
+    timeout limits the wait for a connection; timeout_sec is the link's. sealed: None to do as TW_NET_ENCRYPT
     says. RuntimeError if the other end knows the secret but differs in `sealed`."""
     while True:
         link = Link(listener.accept()[0], min(_PROOF_SEC, timeout_sec))
@@ -135,7 +135,7 @@ def accept(listener: socket.socket, secret: str, timeout_sec: float = 600.0,
 
 def connect(address: tuple[str, int], secret: str, timeout_sec: float = 600.0,
             sealed: bool | None = None) -> Link:
-    """Connect to a process that calls accept(). ConnectionError if it does not prove the secret."""
+    """Connect to a process that calls accept(). ConnectionError if that process does not prove the secret."""
     link = Link(socket.create_connection(address, timeout_sec), timeout_sec)
     link.meet(secret, True, sealed)
     return link

@@ -39,7 +39,7 @@ Versions = tuple[Version | None, Version]
 
 @dataclasses.dataclass
 class Head:
-    """The head of a message. bases: {new tensor: its old tensor}, for a renamed one; None for an added one.
+    """The head of a message. bases: {renamed tensor: its old tensor; added tensor: None}.
     removed: old tensors that are gone. index: (name, text) of a sharded checkpoint's index file, or None."""
 
     files: list[tuple[str, str]]  # (name, safetensors header)
@@ -151,7 +151,7 @@ def whole(source: Source, name: str) -> int:
 
 def pair(old: Source, new: Source) -> tuple[dict[str, str | None], list[str]]:
     """Returns (bases, removed) for Head. A tensor counts as renamed from an old one of the same shape and
-    type if the names differ only by a prefix and no other fits, or else if the values are equal."""
+    type: the only one whose name differs just by a prefix, or else one with equal values."""
     bases: dict[str, str | None] = {
         name: None for name, spec in new.specs.items() if old.specs.get(name) != spec}
     left: dict[Spec, list[str]] = collections.defaultdict(list)
@@ -210,7 +210,7 @@ def write(head: Head, old: Source, new: Source, put: Callable[[bytes], object], 
 
 
 def read_chunks(head: Head, take: Callable[[int], bytes]) -> Iterator[tuple[chunks.Chunk, chunks.Written]]:
-    """Yields each chunk of a message: its runs, and what the message has of them."""
+    """Yields (the chunk's runs, the chunk as it stands in the message) for each chunk."""
     for chunk in head.cut():
         yield chunk, chunks.read(chunk, take)
 

@@ -26,7 +26,7 @@ READ = {"verl": "0.9.1", "vllm": "0.33.0"}
 
 
 def check_read(package: str) -> None:
-    """Raise ImportError if the imported package is not of the version in READ, for which this is written."""
+    """Raise ImportError if the imported package is not of the version in READ, which this module is for."""
     found = getattr(sys.modules[package], "__version__", "of no number")
     if found.split("+")[0] != READ[package]:
         raise ImportError("thinwire.delta knows the interface of %s %s; here is %s, whose was not read" % (
@@ -60,7 +60,7 @@ class Client(typing.Protocol):
 class Sender:
     """Publishes weights, and lets the server's `n_workers` workers update theirs. After an error all links
     are closed; the next send() makes new ones. keep: number of the newest changes that are kept for workers
-    that are behind; older workers are sent all weights."""
+    that are behind; workers further behind are sent all weights."""
 
     def __init__(self, client: Client, n_workers: int, host: str, keep: int = 4, timeout_sec: float = 600.0):
         self._client, self._n_workers, self._keep, self._timeout_sec = client, n_workers, keep, timeout_sec

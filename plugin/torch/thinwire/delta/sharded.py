@@ -4,7 +4,7 @@
     subscriber = ShardsSubscriber(model.state_dict())        inference, with whole tensors or other shards
     subscriber.apply(messages)                               one of each training rank, in rank order
 
-A message has a shard as a tensor with a name like "up.weight[0:128,64:128]": the whole tensor's name and the
+In a message a shard is a tensor with a name like "up.weight[0:128,64:128]": the whole tensor's name and the
 shard's range in each dimension. apply() writes nothing unless all messages are right."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME = re.compile(r"(.*)\[((?:\d+:\d+(?:,\d+:\d+)*)?)\]", re.DOTALL)
 
 def shards(weights: Mapping[str, torch.Tensor], group: ProcessGroup | None = None) -> dict[str, torch.Tensor]:
     """Returns the tensors that this rank has to send: its parts of DTensors, and other tensors whole.
-    Collective over `group` (None: the whole job): ranks exchange names, and of those with the same part only
+    Collective over `group` (None: the whole job): ranks exchange names, and of ranks with the same part only
     one sends it. TypeError for a DTensor whose local tensor is no part of the whole: a partial sum."""
     import torch.distributed as dist
 
@@ -74,7 +74,7 @@ def _part_of(name: str, tensor: typing.Any) -> tuple[Box, torch.Tensor] | None:
 def _order(name: str, tensor: typing.Any) -> list[tuple[int, int]]:
     """Returns [(dimension of the mesh, dimension of the tensor that it splits)], in the order of splitting.
     Usually that is the mesh's order. But FSDP2 splits last, although its dimension of the mesh comes before
-    that of tensor or expert parallelism. torch calls its part a strided shard."""
+    that of tensor or expert parallelism. torch calls FSDP2's part a strided shard."""
     placed = [(i, one) for i, one in enumerate(tensor.placements) if not one.is_replicate()]
     plain: list[tuple[int, int]] = []
     strided: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ class ShardsSubscriber:
     def apply(self, messages: Sequence[bytes]) -> None:
         """Apply one message of each training rank, in rank order. All must lead to the same version number.
         DeltaError, before anything is written, for the reasons of Subscriber.apply(), and if the shards do
-        not cover these weights; it names the rank. After a TornError all versions are None."""
+        not cover these weights; the error names the rank. After a TornError all versions are None."""
         received = [message.received(one) for one in messages]
         heads = [one.head for one in received]
         numbers = [head.versions[1].number if head.versions else None for head in heads]

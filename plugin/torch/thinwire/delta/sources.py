@@ -16,7 +16,7 @@ import typing
 
 from .. import capi
 
-# {safetensors' name of a type: (bytes of an element, the library's type; None if the library has none)}
+# {safetensors' name of a type: (element size in bytes, the library's type; None if it has none)}
 TYPES = {
     "BF16": (2, capi.BF16), "F16": (2, capi.FP16), "F32": (4, capi.FP32), "F64": (8, None),
     "F8_E4M3": (1, None), "F8_E5M2": (1, None), "F8_E8M0": (1, None), "F8_E4M3FNUZ": (1, None),
@@ -95,7 +95,7 @@ def _each_once(fields: list[tuple[str, object]]) -> dict[str, typing.Any]:
 
 
 def read_header(text: str, where: str) -> tuple[dict[str, _Entry], int]:
-    """Parse a safetensors header. Returns ({name: entry} in the order of the data, bytes of data). DeltaError
+    """Parse a safetensors header. Returns ({name: entry} in the order of the data, data size). DeltaError
     if the header is not valid. where: the file, for the error's text."""
     try:
         tensors = {name: (one["dtype"], tuple(one["shape"]), *one["data_offsets"])
@@ -209,7 +209,7 @@ def is_plain_name(name: object) -> bool:
 
 
 class Tensors:
-    """Tensors in this process's memory. places: {name: (spec, address)}. keep: objects that own it."""
+    """Tensors in this process's memory. places: {name: (spec, address)}. keep: owners of that memory."""
 
     def __init__(self, places: dict[str, tuple[Spec, int]], keep: object):
         self.specs = {name: spec for name, (spec, _) in places.items()}

@@ -6,7 +6,7 @@
 
 NUMBER.twd leads from version NUMBER - 1 to NUMBER. NUMBER.all.twd has all weights of version NUMBER. follow()
 applies the files that are there. OSError if the store cannot be reached. DeltaError for a file that is
-damaged or of another run; follow(Subscriber({})) then loads all weights. Both name the file."""
+damaged or of another run; follow(Subscriber({})) then loads all weights. Both errors name the file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NAME = re.compile(r"(\d{10})(\.all)?\.twd")
 
 
 class Store:
-    """The files of a stream. url: the folder; it is made if it is missing, but a bucket is not. every: for
-    one in `every` versions all weights are written as well; files older than the last two of these are
-    removed. options: of the store, for fsspec."""
+    """The files of a stream. url: the folder; it is made if it is missing, but a bucket is not. every: of
+    one in `every` versions a file with all weights is written, too; files older than the last two such files
+    are removed. options: the store's options, for fsspec."""
 
     def __init__(self, url: str, every: int = 50, **options: object):
         import fsspec

@@ -32,7 +32,7 @@ def _pairs(weights: Weights) -> Iterable[tuple[str, torch.Tensor]]:
 
 
 def whole(weights: Mapping[str, torch.Tensor], version: Version, threads: int | None = None) -> bytes:
-    """Returns a message with all weights, which are `version`, for a subscriber with any version or none."""
+    """Returns a message with all weights of `version`, for a subscriber with any version or none."""
     return tensors.encode({}, weights, threads, versions=(None, version))
 
 
@@ -66,8 +66,8 @@ class Publisher:
 
 
 class Subscriber:
-    """Weights, {name: tensor}, that follow a publisher's in place. version: the publisher's version that the
-    weights are; None before the first message, and if they are a mix."""
+    """Weights, {name: tensor}, that follow a publisher's in place. version: the weights' version, as the
+    publisher numbers it; None before the first message, and if the weights are a mix of versions."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], threads: int | None = None):
         self.weights, self._threads = dict(weights), threads
@@ -82,7 +82,7 @@ class Subscriber:
         return self.ready(message.received(data))()
 
     def ready(self, received: message.Received) -> Callable[[], bool]:
-        """Do all of apply() except writing. Returns a function that writes, with apply()'s result."""
+        """Do all of apply() except writing. Returns a function that writes and returns apply()'s result."""
         versions = received.head.versions
         if versions is None:
             raise DeltaError("the message names no versions: it is not a stream's")

@@ -127,7 +127,7 @@ class _Arriving:
             yield name, name if self._old.get(name) == spec else None, spec
 
     def of(self, chunk: chunks.Chunk) -> Source:
-        """Returns a source of the chunk's tensors. Call it once for each chunk, in order: it lets go of
+        """Returns a source of the chunk's tensors. Call it once for each chunk, in order: it drops
         tensors without later chunks."""
         found = {run.name: self._held[run.name] for run in chunk}
         for run in chunk:
@@ -164,7 +164,7 @@ def decode(old: torch.Tensor | Mapping[str, torch.Tensor], data: bytes, in_place
 
 def checked(old: torch.Tensor | Mapping[str, torch.Tensor], received: message.Received,
             in_place: bool = False, threads: int | None = None) -> Callable[[], typing.Any]:
-    """Do all of decode() except writing. Returns a function that writes, with decode()'s result."""
+    """Do all of decode() except writing. Returns a function that writes and returns decode()'s result."""
     given = _named(old)
     (before, hosts), head = _source(given), received.head
     head.check_old(before.specs)

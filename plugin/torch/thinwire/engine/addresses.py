@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 SIOCGIFADDR = 0x8915
 LOOPBACK = "127.0.0.1"
-# Addresses that are reserved for documentation. The route to them is the default route, which tells this
-# host's address on it. Nothing is sent to them.
+# Addresses that are reserved for documentation. The route to them is the default route: towards() finds
+# this host's address on that route. Nothing is sent to them.
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 
 

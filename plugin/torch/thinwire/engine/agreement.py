@@ -3,7 +3,7 @@
 A rank may be without Thinwire, and then runs none of this code. The others cannot tell such a rank from a
 late one. So every rank with Thinwire speaks early: it writes to torch's store whether it is ready, and its
 settings. With TW_FSDP or TW_DDP it speaks when the default group is made, otherwise when it first wants to
-use Thinwire. Before its first collective a rank needs the verdict, which is in the store as well. The last
+use Thinwire. Before its first collective a rank needs the verdict: yes or no, also in the store. The last
 rank to speak writes it, or a rank that has waited too long. The first verdict holds for all. If a rank never
 speaks the verdict is no. That rank is then in torch's own collective, where the others join it.
 
@@ -32,7 +32,7 @@ from .meeting import World, default_world, poll, ranks_text
 SAME = ("TW_COLL_CHECK", "TW_COLL_CHUNK", "TW_COLL_MODEL", "TW_COLL_SCRATCH", "TW_NET_ENCRYPT")
 READY = ""
 ASKED = "is Thinwire installed there, and TW_FSDP or TW_DDP set?"
-# Longest time, in seconds, from a rank's default group to its "here" in the store: few modules are loaded.
+# Longest wait, in seconds, for a rank's "here" key in the store. A rank writes it before most imports.
 HERE_SEC = 10.0
 PART_SEC = 10.0  # longest time that rank 0 waits until the others have read a verdict that ends the job
 
@@ -103,8 +103,8 @@ class Life:
     """One rank's part in the agreements of a world: what it has said, and the verdicts that it knows."""
 
     def __init__(self, world: World, falls_back: bool = True):
-        """falls_back: if the verdict is no, torch's own collectives are used. False if the caller cannot fall
-        back: it raises an error with the reason."""
+        """falls_back: whether torch's own collectives are used if the verdict is no. If False, the caller
+        raises an error with the reason."""
         self.rank, self._ranks, self._store = world.rank, world.ranks, world.store
         self._falls_back = falls_back
         self._lock = threading.Lock()

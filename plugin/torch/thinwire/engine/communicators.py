@@ -34,7 +34,7 @@ class Waitable:
     """A posted operation. Any thread may test it or wait for it."""
 
     span: spans.Span  # its time and name, for the timeline
-    declined = ""  # why the library sends it plain although it has a codec; "" if it does not
+    declined = ""  # why the library sends it plain although it has a codec; "" otherwise
     coded = True  # whether any part of it is encoded
 
     def test(self) -> bool:
@@ -49,7 +49,7 @@ class Waitable:
         raise NotImplementedError
 
     def take_elapsed(self) -> float:
-        """Returns the seconds from post to end, but 0 at later calls and on a CUDA stream."""
+        """Returns the seconds from post to end. 0 at later calls, and for work on a CUDA stream."""
         raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ class UnderWay(Waitable):
         self._done = False
 
     def _look(self, waits: bool) -> None:
-        """Ask the library, or wait, for the operation's end. Set _done and _error if it has ended."""
+        """Test whether the operation has ended, or wait for its end. Then set _done and _error."""
         raise NotImplementedError
 
     def test(self) -> bool:
@@ -260,7 +260,7 @@ class Engine:
             capi.check(status, what, self._failed_rank())
 
     def check_usable(self) -> None:
-        """Raise RuntimeError after close(), and in a forked child: it has no threads of its parent."""
+        """Raise RuntimeError after close(), and in a forked child, which lacks its parent's threads."""
         if os.getpid() != self.pid:
             raise RuntimeError("thinwire: a forked process cannot use its parent's communicators")
         if not self._all:
@@ -269,7 +269,7 @@ class Engine:
     def communicator(self, name: str, ranks: list[int], timeout_sec: float,
                      nccl_group: dist.ProcessGroup | None = None) -> Communicator:
         """Returns the communicator of that name. The first call makes it. ranks: the engine's ranks, in the
-        process group's order. nccl_group: for GPU memory, the group whose NCCL to use; else None."""
+        process group's order. nccl_group: for GPU memory, the group whose NCCL communicator to use."""
         key = (name, nccl_group is not None)
         found = self._communicators.get(key)
         if found is not None:
@@ -470,7 +470,7 @@ class Use:
 
 
 def running() -> list[Engine]:
-    """Returns this process's engines, with closed ones of separate(): their bytes still count."""
+    """Returns this process's engines. Closed ones of separate() are among them: their bytes still count."""
     return [*_job.engines.values(), *_separate]
 
 

@@ -95,7 +95,7 @@ _fixed_port = _FixedPort()
 
 
 class Meeting:
-    """One meeting of some ranks of a world, ascending. Every attempt to join a transport needs a new one."""
+    """One meeting of ranks (ascending) of a world. Every attempt to join a transport needs a new one."""
 
     def __init__(self, world: World, ranks: tuple[int, ...], timeout_sec: float):
         name = hashlib.sha256(" ".join(map(str, ranks)).encode()).hexdigest()[:16]

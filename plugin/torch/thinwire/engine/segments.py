@@ -20,7 +20,7 @@ _SRC, _DST = capi.Segment.src.offset // WORD, capi.Segment.dst.offset // WORD
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A tensor's share of a run, a rank's consecutive elements. unquantized: why not quantized, or ""."""
+    """A tensor's share of a run (a rank's consecutive elements). unquantized: why not quantized, or ""."""
 
     n_elems: int
     unquantized: str
@@ -61,8 +61,8 @@ def offsets_of(pieces: Sequence[Piece], itemsize: int) -> list[int]:
 
 class RankMajor(Table):
     """Segments of a flat buffer of FSDP2: `world` runs, rank 0's first, each with all pieces. One segment for
-    each (rank, piece). offsets: of the pieces in a run, in bytes. run_bytes: length of a run. None if the
-    pieces follow one another and fill the run."""
+    each (rank, piece). offsets: of the pieces in a run, in bytes. run_bytes: size of a run. Both are None if
+    the pieces follow one another and fill the run."""
 
     def __init__(self, world: int, rank: int, pieces: Sequence[Piece], itemsize: int,
                  offsets: Sequence[int] | None = None, run_bytes: int | None = None):

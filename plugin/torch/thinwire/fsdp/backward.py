@@ -91,7 +91,7 @@ class Result:
             operations.wait(self._request, self._kind)
 
     def then(self, action: Callable[[], object]) -> None:
-        """Run `action` after the operation: in finish(), in the order of calls, or now if that is done."""
+        """Run `action` after the operation: in finish(), in the order of calls, now if finish() has run."""
         with self._lock:
             if not self.is_done:
                 self._rest.append(action)
@@ -190,7 +190,7 @@ class Call:
         self._result.then(lambda: inside.set_local_shard(grad, value))
 
     def _take(self, before: torch.Tensor | None, new: torch.Tensor) -> None:
-        """When the reduction has ended, add the new gradient to the one from before the call, if any."""
+        """When the reduction has ended, add the new gradient to the one from before, if there is one."""
         shard = inside.local_shard(new)
         if before is None:
             if isinstance(shard, Pending):

@@ -63,7 +63,7 @@ class _Comm:
         return found
 
     def _codec(self, name: str = "") -> capi.Codec | None:
-        """Returns the codec for the parameter of this name; for "" that of parameters without a pattern."""
+        """Returns the codec for the parameter of this name. "": for parameters that match no pattern."""
         return self._by_name.codec(name, self._usual) if name else self._usual
 
     def _why_unquantized(self, param: object, itemsize: int) -> str:
@@ -99,7 +99,7 @@ class _Comm:
 
     def _next(self) -> int:
         """Returns the number of the next operation. At the second one, warns of patterns that match no
-        parameter: by then all groups of parameters have had their first."""
+        parameter: by then all groups of parameters have had their first operation."""
         step = next(self._steps)
         if step == 1 and self._by_name.rules:
             tally.warn_of_patterns(self.variable, self._by_name.unmatched())
@@ -108,8 +108,8 @@ class _Comm:
     def _together(self, op: int, shaped: list[Shaped], place: Callable[[typing.Any], None],
                   keep: tuple[torch.Tensor, ...],
                   reduction: tuple[int, float] = (capi.SUM, 1.0)) -> list[shapes.Operation]:
-        """Returns the parts of one operation for operations.post(). place: sets a table's pointers. keep: its
-        tensors: the result first, and the source last."""
+        """Returns the parts of one operation for operations.post(). place: sets a table's pointers. keep: the
+        operation's tensors, with the result first and the source last."""
         kind = KINDS[op]
         step, of = self._next(), "%s of %s" % (kind, inside.name(self.group) or "the root")
         return [shapes.Operation(kind, op, dtype, shape, place, codec, keep, reduction, step, of,
@@ -283,8 +283,8 @@ class _AllGather(_Comm):
 
     def _unit(self, dtype: torch.dtype, run: int, ranks: Communicator,
               staged: bool) -> replicas.Unit | None:
-        """Returns the replica for gathers of runs of this type and size. If none, counts why, for the report,
-        and returns None."""
+        """Returns the replica for gathers of runs of this type and size. If there is none, counts why, for
+        the report, and returns None."""
         parts = self._kept_parts(dtype, run)
         key = (ranks, run, dtype, tuple(parts))
         if key not in self._units:
@@ -444,7 +444,7 @@ class _ReduceScatter(_Comm):
 @functools.cache
 def classes() -> tuple[typing.Any, typing.Any]:
     """Returns the classes (all-gather, reduce-scatter). torch's own classes are their bases, because FSDP2's
-    set_allocate_memory_from_process_group() refuses to replace others."""
+    set_allocate_memory_from_process_group() replaces no collectives of other classes."""
     inside.check()
     made = [type(ours.__name__.lstrip("_"), (ours, default), {"default": default})
             for ours, default in zip((_AllGather, _ReduceScatter), inside.default_comms())]

@@ -58,7 +58,7 @@ def _count_elsewhere(comm: object, shards: dist.ProcessGroup | None, replicas: d
 
 
 def _watch_reductions(distributed: types.ModuleType) -> None:
-    """Wrap foreach_reduce: tell our reduce-scatter which parameters its flat buffer has, as FSDP2 does not,
+    """Wrap foreach_reduce: tell our reduce-scatter which parameters its flat buffer has (FSDP2 does not say),
     and count reductions that do not go over Thinwire."""
 
     def make(reduce):

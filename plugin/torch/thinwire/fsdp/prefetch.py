@@ -1,4 +1,4 @@
-"""FSDP2 on CPUs: gathers the next group of parameters while one computes in the forward pass.
+"""FSDP2 on CPUs: in the forward pass, gathers a group of parameters while the one before computes.
 
 FSDP2 itself gathers ahead only in the backward pass."""
 

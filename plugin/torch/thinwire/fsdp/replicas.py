@@ -1,4 +1,4 @@
-"""Replicas: each node keeps all weights in host memory, so gathers send only what has changed since the last.
+"""Replicas: each node keeps all weights in host memory. A gather sends only changes since the last gather.
 
 The C library's keeper (hpz/keeper.h) does the work. This is its interface to FSDP2's groups of parameters."""
 
@@ -29,7 +29,7 @@ NO_ROOM = "beyond TW_REPLICA_MEM"
 TOO_FAST = "on this link (TW_COLL_MODEL) copies to the host and coding take longer than they save"
 # Seconds per byte to copy over the GPU's bus, to encode and to decode. docs/gpu_step.py has their source.
 _BUS_SEC, _ENCODE_SEC, _DECODE_SEC = 1 / 32e9, 1 / 1.38e9, 1 / 1.85e9
-_SAVED = 1 - 3 / 32  # what sending a change once, at 3 bits a number, saves of two gathers at 16 bits
+_SAVED = 1 - 3 / 32  # saved share: a step sends one change of 3 bits a number, not two gathers of 16
 HALVES = "lower halves of fp32, which are noise"
 
 
@@ -80,8 +80,8 @@ class Gather(UnderWay):
 
 
 class Unit:
-    """The replicas of a group of parameters, for one shape of its shards. Their memory goes with this
-    object."""
+    """The replicas of a group of parameters, for one shape of its shards. Their memory is freed with
+    this object."""
 
     def __init__(self, keeper: Keeper, pointer: C.c_void_p, params: capi.KeptParams, memory_bytes: int,
                  reasons: collections.Counter[str]):

@@ -1,4 +1,4 @@
-"""Counts functional collectives for the report. Compiled graphs have them, as those of SimpleFSDP, and
+"""Counts functional collectives for the report. Compiled graphs, such as SimpleFSDP's, contain them, and
 DTensors use them to redistribute. torch calls them as operators, so they do not go over Thinwire."""
 
 from __future__ import annotations

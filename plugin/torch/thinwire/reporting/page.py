@@ -62,7 +62,7 @@ def _known(tallies: Tallies) -> Known:
 
 
 def _gather(tallies: Tallies) -> dict[int, Known]:
-    """Send numbers to rank 0. Returns, on rank 0, {rank: numbers} of those in time; elsewhere {}."""
+    """Send numbers to rank 0. Returns, on rank 0, {rank: numbers} that came in time; elsewhere {}."""
     world = _kept[0].world
     if world.rank:
         world.store.set(str(world.rank), json.dumps(_known(tallies)))

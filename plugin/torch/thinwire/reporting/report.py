@@ -85,8 +85,8 @@ def _log() -> None:
 
 @functools.cache
 def log_at_exit() -> None:
-    """Log the report when the program ends. communicators.py has registered its own function before, so it
-    runs later, and ranks are still connected. Only the first call has an effect."""
+    """Log the report when the program ends. communicators.py has registered its own function before.
+    That one runs later, so ranks are still connected. Only the first call has an effect."""
     page.keep()
     atexit.register(_log)
 

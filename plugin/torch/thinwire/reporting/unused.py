@@ -1,4 +1,4 @@
-"""Finds models that do not use Thinwire, for the report: DDP models with no hook or another one, FSDP1
+"""Finds models that do not use Thinwire, for the report: DDP models without Thinwire's hook, FSDP1
 models, and models of libraries that call collectives themselves, also in compiled graphs."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _n_bytes(argument: object) -> int:
 
 
 def _count_fsdp1(times: int, arguments: tuple[object, ...]) -> None:
-    """Count a collective of FSDP1. Its largest argument is the whole. times: the factor of _FSDP1_CALLS."""
+    """Count a collective of FSDP1. Its largest argument is the whole tensor. times: as in _FSDP1_CALLS."""
     group = next((one for one in arguments if isinstance(one, dist.ProcessGroup)), dist.group.WORLD)
     if _fsdp1 and group is not None and group.size() > 1:
         sent = times * max(map(_n_bytes, arguments)) * (group.size() - 1) // group.size()

@@ -54,7 +54,7 @@ def begun(name: str) -> Span:
 
 
 def ended(span: Span, elapsed_sec: float) -> None:
-    """Note that an operation ended elapsed_sec after its post; 0 if that is already noted."""
+    """Note that an operation ended elapsed_sec after its post. elapsed_sec 0: that is already noted."""
     if elapsed_sec:
         span.end = span.begin + elapsed_sec
         kept.append(span)

@@ -17,7 +17,7 @@ from ..switches import log, set_up_logging
 
 @dataclasses.dataclass
 class Loss:
-    """The loss of quantization, by samples of a rank's values, before they are summed over ranks."""
+    """The loss of quantization, measured on samples of a rank's values before the sum over ranks."""
 
     looks: int = 0  # number of measurements
     squares: float = 0.0  # sum of the values' squares

@@ -67,7 +67,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def _store(rank: int, size: int, timeout: datetime.timedelta) -> dist.Store:
-    """Returns the store at MASTER_ADDR and MASTER_PORT, as torch.distributed does (torchrun's, if any)."""
+    """Returns the store at MASTER_ADDR and MASTER_PORT, as torch.distributed does (perhaps torchrun's)."""
     if size == 1:
         return dist.HashStore()
     store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
@@ -146,7 +146,7 @@ class Backend(api.TorchCommBackend):
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._live.set_timeout(timeout.total_seconds())
 
-    # torchcomms does not call the next methods in a Python backend: register() replaces its own by them.
+    # torchcomms' own versions of the next methods do not call a Python backend: register() replaces them.
 
     def set_hints(self, hints: dict[str, str]) -> None:
         """Set the communicator's hints. All ranks must call this between the same two operations."""

@@ -63,7 +63,7 @@ def _fold(rows: torch.Tensor, op: str) -> torch.Tensor:
 
 
 def _sums(tensor: torch.Tensor, op: str) -> bool:
-    """Returns whether Thinwire reduces such a tensor. ValueError for a reduction that nothing here has."""
+    """Returns whether Thinwire itself reduces such a tensor. ValueError for an unknown reduction."""
     if op not in _BINARY:
         raise ValueError("thinwire has no reduction %s: it has %s" % (op, ", ".join(_BINARY)))
     return op in _SUMS and tensor.dtype in _FLOATS
@@ -166,23 +166,23 @@ class _Move:
 
     @property
     def whole(self) -> torch.Tensor:
-        """The tensor, of source and target, that has the elements of all ranks."""
+        """The one of source and target that has the elements of all ranks."""
         is_source = self.source is not None and self.op in (capi.REDUCE_SCATTER, capi.ALLTOALL)
         return self.source if is_source else self.target
 
     def key(self) -> tuple[object, ...]:
-        """Returns all that the table of segments depends on. It has the root, as the root sends more."""
+        """Returns all that the table of segments depends on. Includes the root, which sends more."""
         return (self.op, self.target.dtype, self.row_elems, tuple(self.counts or ()),
                 tuple(self.recv_counts or ()), self.root)
 
 
 class Comm:
-    """A communicator of `ranks`, given in its order. All of them must make it and close it together."""
+    """A communicator of `ranks`, in that order. All these ranks must make it and close it together."""
 
     def __init__(self, world: World, ranks: Sequence[int], name: str, codec: Callable[[], str | None],
                  timeout_sec: float):
         """codec: returns the codec's text, or raises. RuntimeError on all ranks if ranks differ in their
-        codec, or if one cannot use Thinwire; it names the rank."""
+        codec, or if one cannot use Thinwire; the error names the rank."""
         self._name, self._timeout_sec = name, timeout_sec
         self._ranks, self.rank, self.size = list(ranks), list(ranks).index(world.rank), len(ranks)
         self.codec: capi.Codec | None = None
@@ -236,7 +236,7 @@ class Comm:
         self._communicator.keep_time(timeout_sec or self._timeout_sec)
 
     def _chosen(self, n_bytes: int, call: Call) -> capi.Codec | None:
-        """Set the call's timeout. Returns its codec. n_bytes: over all ranks, equal on all of them."""
+        """Set the call's timeout. Returns its codec. n_bytes: the size over all ranks, equal on all."""
         self._use(call.timeout_sec)
         if call.codec is not None:
             return capi.parse_codec(call.codec)
@@ -356,7 +356,7 @@ class Comm:
     def all_to_all_single(self, output: torch.Tensor, tensor: torch.Tensor, output_rows: Sequence[int] = (),
                           input_rows: Sequence[int] = (), call: Call = Call()) -> Work:
         """Exchange rows of the first dimension. output_rows, input_rows: rows from and to each rank; empty
-        for equal shares. With them the communicator's codec is used even for small tensors, as a rank does
+        for equal shares. With rows the communicator's codec is used even for small tensors, as a rank does
         not know the others' sizes."""
         _same_type(output, tensor)
         counts = self._split(tensor, input_rows, "input")
