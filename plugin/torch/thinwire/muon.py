@@ -131,7 +131,7 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """From now on do torch.optim.Muon's step by _step(), for sharded matrices and a supported torch."""
+    """From now on _step() does torch.optim.Muon's step for sharded matrices, if this torch is supported."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):

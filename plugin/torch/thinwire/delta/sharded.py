@@ -162,7 +162,7 @@ class ShardsSubscriber:
 
     @property
     def versions(self) -> list[Version | None]:
-        """The version of each training rank's weights that are here, for that rank's Publisher.since(). []
+        """For each training rank, the version of its weights here, for that rank's Publisher.since(). []
         before the first messages."""
         return [one.version for one in self._ranks]
 

@@ -80,7 +80,7 @@ class Store:
                         self._files.rm_file(self._path(n, is_all))
 
     def _since(self, have: Version | None) -> Iterator[tuple[str, bytes]]:
-        """Yields (path, message) that lead from version `have` (None: no weights yet) to the newest there:
+        """Yields (path, message) from version `have` (None: no weights yet) to the newest in the store:
         changes if none is missing, otherwise all weights and the changes after them."""
         changes, wholes = self._there()
         first = have.number if have and have.number <= max(changes + wholes, default=0) else None
@@ -99,7 +99,7 @@ class Store:
             yield path, data
 
     def since(self, have: Version | None) -> list[bytes]:
-        """Returns the messages that lead from version `have` (None: no weights yet) to the newest there."""
+        """Returns the messages from version `have` (None: no weights yet) to the newest in the store."""
         return [data for _, data in self._since(have)]
 
     def follow(self, subscriber: Subscriber) -> int:

@@ -384,7 +384,7 @@ _separate: list[Engine] = []
 
 def separate(world: World, timeout_sec: float) -> Engine:
     """Make an engine between all ranks of a world other than the default group's. The caller may close it;
-    the end of the program does, too. A rank's failure does not end torch's own groups."""
+    otherwise the end of the program does. A rank's failure does not end torch's own groups."""
     made = Engine(world, world.ranks, timeout_sec, frees=False)
     _separate.append(made)
     return made

@@ -171,7 +171,7 @@ class Meeting:
         _fixed_port.leave(self)
 
     def forget(self) -> None:
-        """Delete this meeting's keys and drop the store, when all ranks have met. A store that stays alive
+        """After all ranks have met, delete this meeting's keys and drop the store. A store that stays alive
         keeps its port, which the program's next store may need."""
         if self._place == 0:
             for place in range(len(self._ranks)):

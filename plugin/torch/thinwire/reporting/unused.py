@@ -31,7 +31,7 @@ class _Model:
     step_bytes: int  # roughly the bytes that a rank sends for the gradients of a step
     steps: int = 0  # number of steps that have reduced gradients
     hooked: bool = False  # the model has Thinwire's hook
-    ours: typing.Any = None  # TW_DDP's hook; None without one, or after the program has registered its own
+    ours: typing.Any = None  # TW_DDP's hook; None if there is none, or the program has registered a hook
     why: str = ""  # why the model does not get Thinwire's hook
 
 

@@ -216,7 +216,7 @@ def announce(text: str) -> None:
 
 
 def warn(text: str, once: str = "") -> None:
-    """Log a warning on rank 0, once for each text. once: what counts instead of the text, if that varies."""
+    """Log a warning on rank 0, once for each text. once: a key that stands for a text that varies."""
     if (once or text) not in book.said:
         book.said.add(once or text)
         if book.is_first():

@@ -45,7 +45,7 @@ def version() -> str:
 
 
 def parameters_of(function: object) -> tuple[str, ...] | None:
-    """Returns a C++ function's parameters, from its docstring's first line; None if that has none."""
+    """Returns a C++ function's parameters, from its docstring's first line; None if the line has none."""
     line = (getattr(function, "__doc__", None) or "").split("\n")[0]
     found, depth = [""], 0
     for character in line.partition("(")[2]:
