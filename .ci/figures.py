@@ -23,7 +23,7 @@ UNITS = {"_us": {"us": 1, "ms": 1e-3, "s": 1e-6}, "_sec": {"s": 1, "ms": 1e3, ""
          "bytes": {"": 1, "KB": 1e-3, "MB": 1e-6, "GB": 1e-9}, "params": {"": 1, "M": 1e-6}}
 OTHERS = {"": 1, "%": 100}
 PERCENT = {"%": 1, "": 1}
-SEEN_PART = 0.8  # least part of single altered figures that the check must find; of altered rows it is all
+SEEN_PART = 0.8  # the check must find at least this part of the figures that it altered
 
 
 def numbers(key, value):

@@ -38,7 +38,7 @@ FUNCTION = re.compile(r"^([A-Za-z_][^;{}=()]*?)\b(\w+)\(([^;{}]*?)\)\s*\{", re.M
 def functions(text):
     """Yields (name, is it static, number of parameters) of each function that a file defines."""
     for before, name, parameters in FUNCTION.findall(ATTRIBUTE.sub("", tracked.COMMENT.sub("", text))):
-        while re.search(r"\([^()]*\)", parameters):  # those of a parameter that is a function
+        while re.search(r"\([^()]*\)", parameters):  # remove the parameters of a parameter that is a function
             parameters = re.sub(r"\([^()]*\)", "", parameters)
         yield name, "static" in before.split(), parameters.count(",") + 1
 

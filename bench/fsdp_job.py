@@ -180,7 +180,7 @@ class Share(torch.optim.AdamW):
 
 
 class Batches:
-    """Random sequences of the text. They differ between ranks, and are the same in all runs with a seed."""
+    """Random sequences of the text. They differ between ranks. Runs with equal seeds have equal sequences."""
 
     def __init__(self, text: torch.Tensor, batch: int, context: int, seed: int):
         self.text, self.batch, self.context = text, batch, context

@@ -202,7 +202,7 @@ class Features:
 
 
 class Texts:
-    """Random sequences of the text, other ones for each seed."""
+    """Random sequences of the text, different for each seed."""
 
     def __init__(self, torch, tokens, case, n_seeds, seed):
         self.torch, self.tokens, self.case, self.n_seeds = torch, tokens, case, n_seeds
@@ -344,8 +344,8 @@ def schedule(part):
 
 
 def distances(own, base):
-    """Return each seed's distance from the base's loss, in percent of that loss. If a loss is near 0, as on
-    data that the model has memorized, it is in percent of the mean over seeds."""
+    """Return each seed's distance from the base's loss, in percent of that loss. If a base's loss is near
+    0, as on memorized data, all distances are in percent of the base's mean over seeds."""
     middle = statistics.mean(base)
     is_near_zero = min(base) < middle / 10
     return [100 * (a - b) / (middle if is_near_zero else b) for a, b in zip(own, base)]

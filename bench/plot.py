@@ -239,7 +239,7 @@ def make_case_script(rows, args):
     return "\n".join(script + ["unset multiplot", ""])
 
 
-# {kind: (function that makes the script, keys that a row needs, choices of --y, default of --y, its writer)}
+# {kind: (function that makes the script, keys a row needs, choices of --y, default of --y, what writes it)}
 KINDS = {"benchmark": (make_script, NEEDED, UNITS, "algbw_GBps", "benchmarks"),
          "steps": (make_step_script, ("step",), STEP_UNITS, "loss", "training runs"),
          "suite": (make_suite_script, ("entrant",), ENTRANT_UNITS, "loss_over_bytes", "the suite"),

@@ -62,7 +62,7 @@ def run_in_torch():
 
 
 class Masters:
-    """A model's fp32 weights under AdamW, whose moments begin as after many steps."""
+    """A model's fp32 weights under AdamW. Its moments start with values as they are after many steps."""
 
     def __init__(self, torch, n):
         self.torch, self.generator, self.step = torch, torch.Generator().manual_seed(1), 1000
@@ -137,7 +137,7 @@ class Zstd:
 
     def bytes_apart(self, torch, integers):
         """Compress integers byte plane by byte plane, so that the high bytes, mostly 0, are together. Returns
-        the bytes."""
+        the compressed size."""
         planes = integers.view(-1, 1).view(torch.uint8)
         return sum(self.bytes_of(planes[:, i].contiguous()) for i in range(planes.shape[1]))
 

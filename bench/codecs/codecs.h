@@ -91,7 +91,7 @@ double cb_floor_bits(const cb_set_t *set, const tw_quant_codec_t *codec, int con
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** One line of the table. `bytes` are those of plain values; a GB is 10^9 bytes. NAN: not known. */
+/** One line of the table. `bytes` is the size of the plain values; a GB is 10^9 bytes. NAN: not known. */
 typedef struct cb_row {
     const char *source, *op, *type, *backend, *cache, *codec;
     int contexts;

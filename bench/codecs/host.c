@@ -19,7 +19,7 @@ static void host_copy(const cb_rig_t *rig, uint8_t *to)
     __asm__ volatile("" ::: "memory"); /* keeps the compiler from leaving a copy out */
 }
 
-/** Time the copy and the operation in turns, so that other load on the machine slows both alike. */
+/** Time the copy and the operation in turns, so that other load on the machine slows both equally. */
 static tw_status_t host_sample(cb_rig_t *rig, size_t repeats, uint8_t *to, cb_result_t *result)
 {
     double ops[MAX_SAMPLES], copies[MAX_SAMPLES], start = tw_time_sec();

@@ -184,7 +184,7 @@ static size_t segment_bytes(const segment_t *segment)
     return segment->n_elems * tw_type_bytes(segment->type);
 }
 
-/** Fill the receiver's tensors with old values (delta), new values (`others` is 1) or zeros. */
+/** Fill the receiver's tensors: with old values (delta), else with new values (if `others`) or zeros. */
 static void trip_begin(const trip_t *trip, int others)
 {
     for (size_t s = 0; s < trip->n_segments; s++) {

@@ -137,7 +137,7 @@ tw_status_t tw_bench_congestion(tw_bench_rank_t *rank, char list[TW_BENCH_REASON
 /** Give each rank a GPU, which ranks share if there are too few. Set rank->gpu, measured, stream, wire and
  *  is_counted. Collective. TW_ERR_UNSUPPORTED (logged): there is no GPU. */
 tw_status_t tw_bench_gpu_create(tw_bench_rank_t *rank);
-/** Destroy it. Must precede the destruction of rank->coll. Accepts NULL. */
+/** Destroy a tw_bench_gpu_t. Must precede the destruction of rank->coll. Accepts NULL. */
 void tw_bench_gpu_destroy(tw_bench_gpu_t *gpu);
 /** Allocate GPU memory, and copy the input to it. `host` must exist until the next load. */
 tw_status_t tw_bench_gpu_load(tw_bench_gpu_t *gpu, const tw_bench_tensors_t *host);

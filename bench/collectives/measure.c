@@ -1,4 +1,4 @@
-/* Measures one size in all modes. The modes take turns at each iteration, so that noise hits all alike. */
+/* Measures one size in all modes. In each iteration the modes take turns, so that noise affects all. */
 #include <math.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@ typedef struct tw_netdev_counters {
 
 /** Read the sum of the counters of `devices`, which is a name or a list such as "eth0,eth1". They come from
  *  /sys, which shows the devices of the network namespace in which it was mounted; each node of a cluster in
- *  a box has mounted it in its own. TW_ERR_NOT_FOUND, logged. */
+ *  a box has mounted /sys in its own namespace. TW_ERR_NOT_FOUND, logged. */
 tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out);
 
 /** The counts of the library: payload bytes and messages that were sent, and pauses, at which the interface's

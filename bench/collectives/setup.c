@@ -43,7 +43,7 @@ static size_t share_elems(const run_t *run, size_t tensor)
     return run->rank->options->op == TW_COLL_ALLTOALL ? world * shard : shard;
 }
 
-/** Place the tensors' shares one after another: set their byte offsets, and return the bytes of all. */
+/** Place the tensors' shares one after another: set their byte offsets, and return their total size. */
 static size_t place_shards(const run_t *run, size_t *offsets)
 {
     size_t at = 0, elem_bytes = tw_type_bytes(run->rank->options->type);

@@ -16,7 +16,7 @@ def prepare(name, model, make_optimizer):
     from torch.nn.parallel import DistributedDataParallel
 
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
-    # One bucket: PowerSGD's callbacks start collectives, and gloo confuses those of two buckets at a time.
+    # One bucket: PowerSGD's callbacks start collectives, and gloo mixes up collectives of two buckets.
     bucket_mb = 1024 if name == "ddp-powersgd" else None
     found = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
     if name == "ddp-bf16":

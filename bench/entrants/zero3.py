@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO-3, and the same with ZeRO++."""
+"""DeepSpeed's ZeRO-3, without and with ZeRO++."""
 
 NEEDS = ["deepspeed==0.19.8"]
 ENTRANTS = {"zero3": {"DS_ACCELERATOR": "cpu"}, "zeropp": {"DS_ACCELERATOR": "cpu"}}

@@ -37,7 +37,7 @@ void info_build(info_report_t *report);
 void info_cpu(info_report_t *report);
 /** Report network interfaces and RDMA devices. */
 void info_nics(info_report_t *report);
-/** Report TCP's congestion control: a new socket's, and all available ones. info_nics reports routes'. */
+/** Report TCP's congestion control: a new socket's, and all available ones. info_nics: that of routes. */
 void info_tcp(info_report_t *report);
 /** Report CUDA's driver and GPUs (libcuda.so.1), or NCCL (libnccl.so.2). A missing library is no error. */
 void info_gpus(info_report_t *report);

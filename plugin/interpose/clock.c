@@ -1,4 +1,4 @@
-/** Times calls by pairs of marks, which are used again. Calls whose marks CUDA refuses are not measured. */
+/** Times a call by two marks (timing events), which later calls reuse. Skips it if CUDA refuses a mark. */
 #include "plugin/interpose/clock.h"
 
 #include "plugin/interpose/report.h"

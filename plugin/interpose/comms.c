@@ -145,8 +145,8 @@ static ncclResult_t settle_on(tw_ip_comm_t *comm, tw_coll_t *coll)
     return ncclSuccess;
 }
 
-/** Settle a communicator for which tw_coll_nccl_create failed. Two statuses are verdicts that all ranks get
- *  alike, and no errors: NCCL then does the calls. */
+/** Settle a communicator for which tw_coll_nccl_create failed. TW_ERR_UNSUPPORTED and
+ *  TW_ERR_MISMATCH are no errors: all ranks get the same one of them, and leave the calls to NCCL. */
 static ncclResult_t settle_without(tw_ip_comm_t *comm, tw_status_t status)
 {
     if (status == TW_ERR_UNSUPPORTED || status == TW_ERR_MISMATCH) {
@@ -238,9 +238,9 @@ static tw_ip_meeting_t *find_meeting(ncclComm_t nccl)
     return meeting;
 }
 
-/** Ask whether all ranks have the interposer. A communicator without a meeting has none because this rank did
- *  not register, which the registry tells the other ranks. But while NCCL makes communicators in the
- *  background, this may be one of them, and its meeting is not known yet: that is an error. */
+/** Ask whether all ranks have the interposer. If `comm` has no meeting, this rank did not register, and the
+ *  registry tells the other ranks that not all ranks have. But while NCCL makes communicators in the
+ *  background, `comm` may be one of them whose meeting is not known yet: that is an error. */
 static ncclResult_t comm_ask(const tw_ip_comm_t *comm, tw_ip_reason_t *why)
 {
     tw_ip_meeting_t *meeting = find_meeting(comm->nccl);

@@ -1,4 +1,4 @@
-/** The group that a thread has open. All starts and ends also go to NCCL, so both count the same depth. */
+/** A thread's open group. All ncclGroupStart and ncclGroupEnd also go to NCCL: both count the same depth. */
 #include "plugin/interpose/group.h"
 
 #include <stdlib.h>

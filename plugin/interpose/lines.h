@@ -11,7 +11,7 @@ TW_C_BEGIN
 __attribute__((format(printf, 1, 2))) void tw_ip_print(const char *format, ...);
 
 /** Have `print` called when the process ends, while NCCL and its logger still exist. It is called only if
- *  lines go to NCCL's logger then. Call this before the job's first call. */
+ *  lines go to NCCL's logger at that time. Call this before the job's first call. */
 void tw_ip_lines_last(void (*print)(void));
 
 TW_C_END

@@ -1,4 +1,4 @@
-/** Writes the registry's address into a communicator's id, registers this rank, and asks for the verdict. */
+/** Writes the registry's address into a communicator's id, registers this rank, and asks for the answer. */
 #include "plugin/interpose/meet.h"
 
 #include <netdb.h>
@@ -31,7 +31,7 @@ struct tw_ip_meeting {
     tw_ip_entry_t own;
     int is_decided;
     int is_of_job;
-    int is_alone; /**< 1: the communicator has one rank, as have all communicators that are split off */
+    int is_alone; /**< 1: the communicator has one rank, and so has each one split off it */
     tw_ip_reason_t why;
     ncclResult_t error; /**< the result of registering and asking, which later calls return again */
 };
@@ -98,7 +98,7 @@ static void name_place(tw_ip_place_t *place, const void *secret, size_t bytes)
                              (const uint8_t *)"thinwire key ...", 16);
 }
 
-/** Read the address in an id to which NCCL's ranks connect. Returns 0 if other hosts cannot reach it. */
+/** Read from an id the address that NCCL's ranks connect to. Returns 0 if other hosts cannot reach it. */
 static int read_address(const ncclUniqueId *id, uint8_t address[16])
 {
     union {
@@ -181,7 +181,7 @@ static uint64_t own_process(void)
     return own;
 }
 
-/** Hash the settings that must be the same on all ranks. is_redirected is one, because a redirected process
+/** Hash the settings that must be the same on all ranks. is_redirected is one of them: a redirected process
  *  does not see the communicators that were made before. */
 static uint64_t own_terms(int is_redirected)
 {
@@ -279,14 +279,14 @@ static int find_host(const char *host, uint8_t address[16])
     return 1;
 }
 
-/** Returns port number `try`, the same on all ranks. Rank 0 takes the first free one; the others try all. */
+/** Returns the port of try number `try`. Rank 0 takes the first free port; the other ranks try all ports. */
 static uint16_t job_port(const tw_ip_place_t *place, int try)
 {
     uint64_t hash = XXH3_64bits(place->name, sizeof(place->name));
     return (uint16_t)(JOB_PORT_FIRST + (hash + 101 * (uint64_t)try) % JOB_PORTS);
 }
 
-/** Open the job's registry on all addresses: other hosts may resolve MASTER_ADDR to another one. */
+/** Open the job's registry on all addresses: other hosts may resolve MASTER_ADDR to another address. */
 static tw_status_t open_job_registry(const tw_ip_place_t *place)
 {
     tw_status_t status = TW_ERR_IO;

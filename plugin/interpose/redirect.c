@@ -307,7 +307,7 @@ static int redirect(void)
     return is_refused ? -1 : (int)scan.places.n;
 }
 
-/** Redirect. The first time, register at the job's registry: ids that are already in use name none. */
+/** Redirect. The first time, register at the job's registry: ids already in use name no registry. */
 static int redirect_and_meet(void)
 {
     int was_on = is_on, n = redirect();

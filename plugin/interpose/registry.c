@@ -25,7 +25,7 @@ typedef struct meeting {
     uint8_t name[TW_IP_NAME_BYTES], key[TW_IP_KEY_BYTES];
     uint32_t world; /**< ranks of the communicator; 0: none has registered */
     uint32_t n_here;
-    tw_ip_entry_t *entries; /**< [world], freed at the verdict; an entry's world is 0 until it registers */
+    tw_ip_entry_t *entries; /**< [world], freed at the verdict; entry r has world 0 until rank r registers */
     tw_ip_answer_t answer;  /**< its verdict is 0 until one is made */
 } meeting_t;
 

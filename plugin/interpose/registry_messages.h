@@ -34,7 +34,7 @@ typedef struct tw_ip_entry {
 } tw_ip_entry_t;
 
 typedef enum tw_ip_verdict {
-    /** all ranks have the library and can use it, with equal `terms`, and each is another process */
+    /** all ranks have the library and can use it, with equal `terms`, and no two ranks share a process */
     TW_IP_ALL_HERE = 1,
     TW_IP_NOT_ALL,
     TW_IP_ONE_CANNOT,

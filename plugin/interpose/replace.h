@@ -6,7 +6,7 @@
 
 TW_C_BEGIN
 
-/** A call to be quantized if its communicator spans nodes, which may not be known. Run or drop it once. */
+/** A call to quantize if its communicator spans nodes (maybe not known yet). Run or drop it exactly once. */
 typedef struct tw_ip_ready {
     struct tw_ip_comm *comm; /**< from tw_ip_comm_get */
     tw_ip_call_t call;       /**< without its configuration, if it was kept in a group */

@@ -6,8 +6,8 @@
 
 TW_C_BEGIN
 
-/** Count a communicator that this process uses (member), and one of these whose ranks turned out to share a
- *  node (one_node). A process that has only communicators inside one node prints no report. */
+/** Count a communicator that this process uses (member). Count it again if its ranks turn out to share a node
+ *  (one_node). A process that has only communicators inside one node prints no report. */
 void tw_ip_report_member(int rank);
 void tw_ip_report_one_node(void);
 /** Tell that a communicator spans nodes. The first call prints what will be quantized. From then on this
@@ -15,7 +15,7 @@ void tw_ip_report_one_node(void);
 void tw_ip_report_begin(int rank, int world, int n_nodes);
 /** Count a quantized call. This rank sent bytes_after to other nodes; NCCL's ring would send bytes_before. */
 void tw_ip_report_replaced(tw_ip_kind_t kind, double bytes_before, uint64_t bytes_after);
-/** Print that nothing is quantized on a communicator, and `why`. Does not repeat its last line. */
+/** Print that nothing is quantized on a communicator, and `why`. Never prints a line twice in a row. */
 void tw_ip_report_absent(int rank, int world, const char *why);
 /** Print that a communicator's ranks cannot use a registry. Only a process's first such line is printed. */
 void tw_ip_report_no_registry(const char *line);

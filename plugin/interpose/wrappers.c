@@ -242,7 +242,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t nccl, int flags)
     return result;
 }
 
-/** Quantized calls may still be running. ncclCommDestroy waits for them, so this need not. */
+/** Quantized calls may still be running. ncclCommDestroy waits for them, so ncclCommFinalize need not. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     return TW_IP_CALL(ncclCommFinalize, comm);

@@ -1,4 +1,4 @@
-/* Opens the interposer if TW_INTERPOSE asks for it: a library with its own copy of the log, never closed. */
+/* Opens the interposer if TW_INTERPOSE asks for it. It is a library with its own log, and is never closed. */
 #include "plugin/nccl/interposer.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Functions for NCCL's threads: they give operations to the worker thread, and test whether it is done. */
+/* Functions for NCCL's threads: they hand operations to the worker thread, and test for their end. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

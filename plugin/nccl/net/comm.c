@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offset of a number in NCCL's handle, behind p2p's handle: of the dial that this process began; 0: none. */
+/* Offset in NCCL's handle, after p2p's, of the number of the dial that this process began. Number 0: none. */
 #define NUMBER_AT TW_P2P_HANDLE_BYTES
 
 _Static_assert(NUMBER_AT + sizeof(uint64_t) <= TW_NCCL_HANDLE_BYTES, "a handle fits into NCCL's");
@@ -120,7 +120,7 @@ void tw_net_listener_close(tw_net_listener_t *listener)
 /* ---- the sender's side --------------------------------------------------------------------------------- */
 
 /** Take the dial that began with this handle out of the list. Compares the whole handle, so that a number
- *  which another process wrote into it finds nothing. */
+ *  that another process wrote into the handle finds no dial. */
 static tw_net_dial_t *take_dial(tw_net_context_t *context, const uint8_t *handle)
 {
     tw_net_dial_t **at, *dial;

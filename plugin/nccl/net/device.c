@@ -11,7 +11,7 @@
 #include "plugin/nccl/net/interfaces.h"
 #include "transport/devices.h"
 
-/* Speed in Mb/s of a device that reports none. NCCL's own socket net assumes the same. */
+/* Speed in Mb/s of a device that reports none. NCCL's own socket net assumes this speed, too. */
 #define UNKNOWN_SPEED_MBPS 10000
 
 /* ---- what the system knows ----------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ typedef struct tw_net_options {
     double gbps, alpha_us; /**< speed in Gb/s and time of a small message; 0: the user has not set it */
 } tw_net_options_t;
 
-/** Read the variables. If they do not ask for encryption, tw_net_begin's secret does. The caller releases the
+/** Read the variables. A secret that tw_net_begin got turns encryption on, too. The caller releases the
  *  options with tw_config_cleanup(&tw_net_config_table, options). TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
 /** Set two things for the whole process: the profiler (NULL: none), and the secret with which contexts made
@@ -62,11 +62,11 @@ typedef struct tw_net_devices {
  *
  *  With TW_NET_MERGE the list has one merged device instead of the single ones, not in addition to them.
  *  NCCL's graph search (2.19 to 2.30) takes each device in the list for a separate link, unless two have the
- *  same guid and port. Given both it would plan for twice the real bandwidth, and put some rings on the
+ *  same guid and port. With both kinds it would plan for twice the real bandwidth, and put some rings on the
  *  merged device and some on its parts. NCCL removes the parts only if it has merged them itself, by
  *  makeVDevice (from v9). We leave that NULL: a plugin that has it lets NCCL merge, unasked, all devices that
- *  seem to be ports of one card (NCCL_NET_MERGE_LEVEL is PORT by default). All devices without a PCI address
- *  seem so, as in many virtual machines. */
+ *  seem to be ports of one card (NCCL_NET_MERGE_LEVEL is PORT by default). Devices without a PCI address
+ *  all seem to be ports of one card, as in many virtual machines. */
 tw_status_t tw_net_devices_find(const tw_net_options_t *options, tw_net_devices_t *devices);
 /** Cut a path in /sys after its last PCI address: "/sys/devices/pci0000:00/0000:00:03.0/virtio0/net" becomes
  *  "/sys/devices/pci0000:00/0000:00:03.0". A path without a PCI address becomes "". */
@@ -79,10 +79,10 @@ typedef struct tw_net_context tw_net_context_t;
 
 #define TW_NET_NO_CLASS (-1)
 
-/** Make a context. The first call in a process finds the devices. traffic_class: that of its packets, 0 to
- *  255; negative: the system's. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
+/** Make a context. The first call in a process finds the devices. traffic_class is for its packets: 0 to
+ *  255; negative: the system's default. TW_ERR_CONFIG, TW_ERR_NOT_FOUND, TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
-/** Release a context. Its open connections stay usable; the last one frees it. Accepts NULL. */
+/** Release a context. Connections stay usable; closing the last one frees the context. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
 /** Get the context of versions without contexts. The first call makes it. It is never freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
@@ -121,10 +121,10 @@ typedef struct tw_net_region tw_net_region_t;
 
 /** Register host memory. GPU memory is not offered to NCCL (ptr_support is TW_NCCL_PTR_HOST alone): for TCP
  *  the CPU copies all bytes at both ends anyway, transport/p2p.h takes no GPU memory over TCP, and NCCL's own
- *  kernels copy to host memory while messages are sent. TCP needs no registration. It serves
- *  tw_net_deregister: an aborted NCCL frees memory that running messages still use. TW_ERR_NO_MEMORY. */
+ *  kernels copy to host memory while messages are sent. TCP needs no registration. A region
+ *  tells tw_net_deregister which messages to cancel before an aborted NCCL frees memory. TW_ERR_NO_MEMORY. */
 tw_status_t tw_net_register(tw_net_comm_t *comm, void *data, size_t bytes, tw_net_region_t **out);
-/** Deregister memory: no message touches it afterwards. Those that use it end with TW_ERR_CANCELED. */
+/** Deregister memory: no message touches it afterwards. Messages that use it end with TW_ERR_CANCELED. */
 void tw_net_deregister(tw_net_region_t *region);
 
 /* ---- messages ------------------------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
 /** Functions in the tables of both the net and the collnet: the number of devices, their properties in each
- *  version's struct, and a few that are alike in both. */
+ *  version's struct, and a few functions that both tables share. */
 #pragma once
 
 #include "plugin/nccl/abi/net.h"

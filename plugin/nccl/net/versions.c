@@ -1,4 +1,4 @@
-/* The tables for NCCL, v7 to v12: thin layers over net.h. Versions without contexts use the shared one. */
+/* NCCL's tables, v7 to v12: thin layers over net.h. Versions without contexts use the shared context. */
 #include "plugin/nccl/interposer.h"
 #include "plugin/nccl/log.h"
 #include "plugin/nccl/net/net.h"

@@ -4,8 +4,8 @@
  * NCCL's rings visit all ranks of a node one after another, so a byte enters and leaves each node once. Its
  * tree is two binary trees over the nodes, each for half the data. A node is inside one tree and a leaf of
  * the other, so it sends and receives every byte twice, or once if there are only two nodes. Inside a node, a
- * tree is a chain. NVLS and both kinds of collnet use a collnet plugin between nodes. Over Ethernet that must
- * move as many bytes as a ring over the nodes, less what our codec saves. */
+ * tree is a chain. NVLS and both kinds of collnet use a collnet plugin between nodes. Over Ethernet that
+ * plugin must move as many bytes as a ring over the nodes, less what our codec saves. */
 #include "plugin/nccl/tuner/tuner.h"
 
 typedef struct shape {

@@ -6,7 +6,7 @@
  *    choose.c     fills NCCL's cost table, and logs the reason of a choice
  *    versions.c   NCCL's interface, v2 to v7
  *
- *  All ranks must decide alike. A decision depends only on the constants, the operation and the numbers of
+ *  All ranks must make the same decision. It depends only on the constants, the operation and the numbers of
  *  ranks and nodes. So the variables and the file must be the same on all ranks. Each rank logs its
  *  constants, so that users can compare them. */
 #pragma once
@@ -60,9 +60,9 @@ typedef struct tw_tuner_options {
 } tw_tuner_options_t;
 
 /** Read the variables and the file; TW_NET_ALPHA_US and TW_NET_GBPS override the file. If neither gives the
- *  speed between nodes, it is 0 (not known), and NCCL's own times hold, which follow the slowest node. The
- *  speed of this node's devices is not used instead: other nodes' may differ, and ranks that choose
- *  differently hang. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
+ *  speed between nodes, it is 0 (not known), and NCCL's own times stay, which follow the slowest node. The
+ *  speed of this node's devices is not used instead: other nodes may have other devices, and ranks that
+ *  choose differently hang. TW_ERR_CONFIG, and as tw_tuner_file_read; logged. */
 tw_status_t tw_tuner_configure(tw_tuner_constants_t *constants, int *explain);
 
 /* ---- decisions ----------------------------------------------------------------------------------------- */

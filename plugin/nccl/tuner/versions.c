@@ -58,7 +58,7 @@ static tw_nccl_result_t ask_v4(void *context, int func, size_t bytes, int n_ops,
 }
 
 /** Returns 1 if the user restricts NCCL's choice. In v2 NCCL does not tell the tuner which algorithms are
- *  allowed. Rings and trees with LL and SIMPLE always are, if the user restricts nothing. */
+ *  allowed. Rings and trees with LL and SIMPLE are always allowed if the user restricts nothing. */
 static int users_choice(void)
 {
     return getenv("NCCL_ALGO") || getenv("NCCL_PROTO");
