@@ -16,7 +16,7 @@ typedef struct tw_netdev_counters {
  *  a box has mounted /sys in its own namespace. TW_ERR_NOT_FOUND, logged. */
 tw_status_t tw_netdev_read(const char *devices, tw_netdev_counters_t *out);
 
-/** The counts of the library: payload bytes and messages that were sent, and pauses, at which the interface's
+/** What the library counted: payload bytes and messages that were sent, and pauses in which the interface's
  *  counters were read. The interface must have sent at least the payload. It may also have sent 10 % of it
  *  for headers and repeats, 300 bytes for each message, 2 KiB for each pause (heartbeats, address
  *  resolution), and acknowledgements: 66 bytes for every packet received, and for every second frame if

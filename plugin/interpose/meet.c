@@ -1,4 +1,4 @@
-/** Writes the registry's address into a communicator's id, registers this rank, and asks for the answer. */
+/** Writes the registry's address into an id, registers this rank, asks whether all ranks have registered. */
 #include "plugin/interpose/meet.h"
 
 #include <netdb.h>

@@ -9,7 +9,7 @@
 TW_C_BEGIN
 
 /** One communicator's entry at the registry, and what this rank has learned there. A communicator that
- *  is split off uses its parent's meeting. A meeting exists until the process ends. */
+ *  is split off uses its parent's meeting. Unless dropped, a meeting exists until the process ends. */
 typedef struct tw_ip_meeting tw_ip_meeting_t;
 
 /** Open a registry for an id that this process has made, and write the registry's address into the id. The id

@@ -33,7 +33,7 @@ typedef struct tw_collnet_settings {
     int has_codec;          /**< 0: plain */
     tw_quant_codec_t codec; /**< codec of all-reduces, if has_codec */
     double timeout_sec;     /**< TW_PEER_TIMEOUT; also the longest time that close waits for other ranks */
-    int is_open; /**< 1: the job called ncclSetEncryption, which does not encrypt the collnet */
+    int is_open;            /**< 1: the job called ncclSetEncryption, which does not encrypt the collnet */
     char token[TW_COLLNET_TOKEN_BYTES]; /**< TW_JOB_TOKEN; "" if is_open */
 } tw_collnet_settings_t;
 

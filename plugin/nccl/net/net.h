@@ -30,8 +30,8 @@ typedef struct tw_net_options {
     double gbps, alpha_us; /**< speed in Gb/s and time of a small message; 0: the user has not set it */
 } tw_net_options_t;
 
-/** Read the variables. A secret that tw_net_begin got turns encryption on, too. The caller releases the
- *  options with tw_config_cleanup(&tw_net_config_table, options). TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
+/** Read the variables. If these ask for no encryption, tw_net_begin's secret turns it on. The caller
+ *  cleans up by tw_config_cleanup(&tw_net_config_table, options). TW_ERR_CONFIG, TW_ERR_NO_MEMORY, logged. */
 tw_status_t tw_net_options_init(tw_net_options_t *options);
 /** Set two things for the whole process: the profiler (NULL: none), and the secret with which contexts made
  *  from now on encrypt (copied; NULL: only the variables count). TW_ERR_NO_MEMORY, logged. */
