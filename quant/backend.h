@@ -13,8 +13,8 @@ typedef struct tw_quant_backend {
     /** Allocate what one context needs, in quant->impl. NULL if contexts need nothing. */
     tw_status_t (*create)(tw_quant_t *quant);
     void (*destroy)(tw_quant_t *quant);
-    /** Returns the non-finite blocks that the backend has counted itself, beside those in
-     *  quant->nonfinite_blocks. NULL if it counts none itself. */
+    /** Returns how many non-finite blocks the backend has counted itself. The caller adds
+     *  quant->nonfinite_blocks. NULL if the backend counts none itself. */
     uint64_t (*nonfinite_blocks)(const tw_quant_t *quant);
 
     /** Encode src - base if delta is 1, else src. */

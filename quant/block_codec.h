@@ -66,7 +66,7 @@ TW_C_BEGIN
 #define TW_QUANT_FRAME_BLOCKS 8
 #define TW_QUANT_ALIGN_BYTES 16
 
-/** Elements of a full frame, its bytes, and bytes of an encoded segment of n_elems. The last is 0 for 0
+/** The elements and the size of a full frame, and the size of an encoded segment. The last is 0 for 0
  *  elements, and SIZE_MAX for more than TW_MEMORY_BYTES_MAX. The codec must be valid and of form
  *  TW_QUANT_BLOCKS. */
 size_t tw_quant_frame_elems(const tw_quant_codec_t *codec);
@@ -179,7 +179,7 @@ size_t tw_quant_reduce_workspace_bytes(const tw_quant_t *quant, const tw_quant_r
                                        size_t n_segments);
 /** dst: encoded with out_quant's codec: encode(factor * (decode(src 0) + decode(src 1) + ...)), summed in
  *  fp32 in that order. The input codec's rotation is undone once, after the sum and before the factor; if
- *  both codecs rotate, it is not undone at all. out_quant may be in_quant; it counts the non-finite blocks.
+ *  both codecs rotate, it is not undone at all. out_quant counts the non-finite blocks; it may be in_quant.
  *  Returns TW_ERR_INVALID also if the two contexts are for different kinds of memory. */
 tw_status_t tw_quant_reduce_encode(tw_quant_t *in_quant, tw_quant_t *out_quant, const tw_quant_args_t *args,
                                    const tw_quant_reduce_segment_t *segments, size_t n_segments);

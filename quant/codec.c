@@ -13,7 +13,7 @@
 #define STEP_MOST 8 /* the step is 2^-2 to 2^2: at most 8 quarters of an octave either way */
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-/* int2 and delta cannot be summed. They are for changes of weights; the next one corrects int2's errors. */
+/* int2 and delta cannot be summed. They are for changes of weights; the next change corrects int2's. */
 static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
     [TW_QUANT_INT8] = {.name = "int8",
@@ -219,8 +219,8 @@ static tw_status_t parse_options(const char *text, const char *at, tw_quant_code
     return tw_quant_codec_check(codec);
 }
 
-/** Whether `text` (length characters) is the name of this row. With any 0 only rows whose messages are
- *  self-contained count. */
+/** Whether `text` (length characters) is the name of this row. If `any` is 0, only rows whose messages
+ *  are self-contained count. */
 static int is_named(const tw_quant_row_t *row, const char *text, size_t length, int any)
 {
     int stands_alone = row->form == TW_QUANT_BLOCKS || row->form == TW_QUANT_MESSAGE;
@@ -320,7 +320,7 @@ size_t tw_quant_bound_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_
     }
 }
 
-/** Bits an element that this step saves, compared with step 1. They are differences of entropies of a
+/** How many bits per element this step saves, compared with step 1: differences between entropies of a
  *  Gaussian that is quantized with dither. Quarters of an octave are interpolated. */
 static double saved_by_step(int step)
 {

@@ -22,7 +22,7 @@ typedef struct tw_quant_messages_stream tw_quant_messages_stream_t;
 
 /** The outcome of a call, 8 bytes aligned to 8. It is valid when the stream has passed the call. */
 typedef struct tw_quant_outcome {
-    uint32_t bytes; /**< the message's bytes, with its header; 0 if it could not be decoded */
+    uint32_t bytes; /**< the message's length, with its header; 0 if it could not be decoded */
     int32_t status; /**< a tw_status_t: TW_OK, or the error of the host's decoder, which a GPU does not log */
 } tw_quant_outcome_t;
 
@@ -46,11 +46,11 @@ void tw_quant_messages_stream_destroy(tw_quant_messages_stream_t *codec);
 const tw_quant_codec_t *tw_quant_messages_stream_codec(const tw_quant_messages_stream_t *codec);
 
 /** Bytes of workspace that are enough to encode these segments (their pointers are not read). For lossless
- *  about 5.2 bytes an element of bf16, 7.2 of fp16 and fp32; for ecdq 6, and 8 of fp32. SIZE_MAX: it would
- *  fail. */
+ *  about 5.2 bytes per element of bf16, 7.2 of fp16 or fp32; for ecdq 6, or 8 of fp32. SIZE_MAX: the call
+ *  would fail. */
 size_t tw_quant_messages_encode_workspace_bytes(tw_quant_messages_stream_t *codec,
                                                 const tw_quant_message_args_t *args);
-/** Bytes of workspace that are enough to decode n_elems in n_segments segments: about 2.8 bytes an element,
+/** Bytes of workspace that are enough to decode n_elems in n_segments segments: about 2.8 bytes per element,
  *  for ecdq 4.8. */
 size_t tw_quant_messages_decode_workspace_bytes(tw_quant_messages_stream_t *codec, tw_type_t type,
                                                 size_t n_elems, size_t n_segments);
@@ -93,8 +93,8 @@ typedef struct tw_quant_delta_stream tw_quant_delta_stream_t;
 tw_status_t tw_quant_delta_stream_create(tw_mem_t mem, tw_quant_delta_stream_t **out);
 void tw_quant_delta_stream_destroy(tw_quant_delta_stream_t *codec);
 
-/** Bytes of workspace that are enough to encode n_elems in n_segments segments, about 2 an element, and to
- *  decode them, almost none an element. SIZE_MAX if the call would fail. codec NULL stands for a codec for
+/** Bytes of workspace that are enough to encode n_elems in n_segments segments, about 2 per element, and to
+ *  decode them, almost none per element. SIZE_MAX if the call would fail. codec NULL stands for a codec for
  *  GPU memory, even if there is no GPU. */
 size_t tw_quant_delta_encode_workspace_bytes(const tw_quant_delta_stream_t *codec, size_t n_elems,
                                              size_t n_segments);
@@ -102,13 +102,13 @@ size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *code
                                              size_t n_segments);
 
 /** Write the change of all segments as one message, as tw_quant_delta_encode does; states are updated. All
- *  else, errors too, is as in tw_quant_messages_stream_encode; TW_ERR_INVALID also as in
- *  tw_quant_delta_encode. */
+ *  else is as in tw_quant_messages_stream_encode. It returns TW_ERR_INVALID also where
+ *  tw_quant_delta_encode does. */
 tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,
                                          void *dst, size_t dst_bytes);
 
-/** Read a message and make the new values, as tw_quant_delta_decode does. Nothing outside of the segments is
+/** Read a message into the new values, as tw_quant_delta_decode does. Nothing outside of the segments is
  *  written.
  *  The outcome's status is what the host's decoder returns: TW_OK, TRUNCATED, MISMATCH or FORMAT. After
  *  FORMAT dst and the states may be wrong; after the other errors they are unchanged.

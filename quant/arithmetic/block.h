@@ -10,8 +10,8 @@
 
 /** Bits of 2^122. A rotated block that has a larger magnitude counts as non-finite. */
 #define TW_BLOCK_LIMIT_ROTATED 0x7c800000u
-/** Bits of 2^-125, the smallest scale other than 0. With this limit all scales are normal numbers, and all
- *  their inverses except those of the largest scales of 2 bits. */
+/** Bits of 2^-125, the smallest scale other than 0. So all scales are normal numbers. Their
+ *  inverses are normal numbers, too, except the inverses of int2's largest scales. */
 #define TW_BLOCK_SCALE_MIN 0x01000000u
 #define TW_BLOCK_HADAMARD_NORM 0x1.6a09e6p-3f /**< 2^-2.5 */
 

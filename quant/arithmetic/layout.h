@@ -43,7 +43,7 @@ TW_HD static inline float tw_layout_scale_get(const uint8_t *at, tw_quant_scale_
 #define TW_CODE_KINDS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_INT2, TW_QUANT_FP8
 #define TW_CODE_KINDS_OF_SUMS TW_QUANT_INT8, TW_QUANT_INT4, TW_QUANT_FP8
 /** Call FUNCTION(kind, ...) with kind as a constant. If FUNCTION is always inlined, it is compiled once for
- *  each kind, without branches on it. _SUMS leaves out the kinds that cannot be summed. */
+ *  each kind, without branches on the kind. _SUMS leaves out the kinds that cannot be summed. */
 #define TW_CODE_FOR(kind, FUNCTION, ...)                            \
     ((kind) == TW_QUANT_INT2 ? FUNCTION(TW_QUANT_INT2, __VA_ARGS__) \
                              : TW_CODE_FOR_SUMS(kind, FUNCTION, __VA_ARGS__))

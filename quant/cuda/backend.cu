@@ -56,8 +56,8 @@ tw_status_t run(const tw_cuda_job_t *job, uint32_t grid)
     }
 }
 
-/** Load all kernels that a context with this codec may launch. Those of reduce_encode decode this codec, and
- *  encode with any. */
+/** Load all kernels that a context with this codec may launch. The kernels of reduce_encode decode this
+ *  codec and encode with any codec. */
 tw_status_t load_kernels(const tw_quant_codec_t *codec)
 {
     static const tw_cuda_op_t ops[] = {TW_CUDA_ENCODE,       TW_CUDA_ENCODE_DELTA, TW_CUDA_ADAMW,

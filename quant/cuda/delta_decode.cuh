@@ -1,5 +1,5 @@
 /** The kernels that decode the lossless delta, in the order of their launches. Columns: kernel, bytes of
- *  memory read and written an element (as in delta_encode.cuh), what it does, threads:
+ *  memory read and written per element (as in delta_encode.cuh), what it does, threads:
  *
  *    read    -           reads the header, tables of 18 KB and offsets of blocks,        one thread block
  *                        all untrusted

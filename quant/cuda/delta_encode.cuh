@@ -1,6 +1,6 @@
 /** The kernels that encode the lossless delta, in the order of their launches. Each is a struct with the
- *  kernel's body. Columns: kernel, bytes of memory read and written an element (a value is 2, a state 1, a
- *  change 2.4 bits), what it does, threads:
+ *  kernel's body. Columns: kernel, bytes of memory read and written per element (of a value 2, a state 1, a
+ *  change 0.3), what it does, threads:
  *
  *    exponents  2 / 16   counts the exponents in the sample                             a thread an element
  *    factors    5 / 16   with states: how much of a change the next step repeats        a thread an element
@@ -239,7 +239,7 @@ struct tw_delta_kernel_code {
         __syncthreads();
         const uint32_t n = tw_entropy_block_elems(job.n_elems, block), chunk = 32 * TW_ENTROPY_CUDA_AHEAD;
         uint16_t *words = job.words + (size_t)first;
-        /* Lanes take `fixed` - 1 words. One more, because a coded block must be shorter than a raw one. */
+        /* The words of the lanes' states, and 1 because a coded block must be shorter than a raw one. */
         const uint32_t fixed = TW_ENTROPY_LANES_BYTES / 2 + 1;
         coder_t coder = {
             encode,

@@ -1,5 +1,5 @@
-/** ecdq's kernels, beside those of the lossless codec. Columns: kernel, bytes of memory read and written an
- *  element (n: bytes of the type), what it makes, threads:
+/** ecdq's kernels, beside those of the lossless codec. Columns: kernel, bytes of memory read and written per
+ *  element (n: size of the type), what it makes, threads:
  *
  *    gather    n + 4        integers and symbols, in the order of coding      a warp a row
  *    count     2            the symbol counts of blocks                       parts of a block

@@ -27,7 +27,7 @@ TW_DEVICE uint32_t tw_entropy_lane()
     return threadIdx.x % 32;
 }
 
-/** The number of this thread's warp in the grid, and of all warps, if thread blocks have THREADS threads. */
+/** This thread's warp's index in the grid, and the number of warps, if thread blocks have THREADS threads. */
 TW_DEVICE uint32_t tw_entropy_warp()
 {
     return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;
@@ -143,7 +143,7 @@ TW_DEVICE uint64_t tw_entropy_place(tw_entropy_cuda_block_t *blocks, uint32_t n,
  *  `end`. */
 struct tw_entropy_encoder {
     uint16_t *words, *end;
-    uint32_t room; /**< most words and escapes; a block that needs more is sent raw */
+    uint32_t room; /**< how many words and escapes fit; a block that needs more is sent raw */
     uint32_t x, n_words, n_escapes;
 };
 

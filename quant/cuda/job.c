@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Thread blocks per multiprocessor: as many of 128 threads as a multiprocessor runs at a time. */
+/* Thread blocks per multiprocessor: how many of 128 threads a multiprocessor runs at a time. */
 #define BLOCKS_PER_MULTIPROCESSOR 16
 /* If there are fewer tiles than this per multiprocessor, tiles are made smaller. */
 #define TILES_PER_MULTIPROCESSOR 4

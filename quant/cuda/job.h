@@ -47,7 +47,7 @@ typedef enum tw_cuda_inputs {
 } tw_cuda_inputs_t;
 
 typedef struct tw_cuda_segment {
-    /** number of its first tile in the launch; a launch has no segments without elements */
+    /** index of its first tile in the launch; a launch has no segments without elements */
     uint64_t first_tile;
     uint64_t n_elems, first_elem;
     const uint8_t *src, *base;

@@ -193,7 +193,7 @@ struct tw_kernel_sink_apply {
         float sum[TW_STRIP_ELEMS];
         tw_strip_widen<TYPE>(old, sum);
         for (int i = 0; i < TW_STRIP_ELEMS; i++) {
-            /* the GPU's widening lost the NaN's bits */
+            /* the GPU's conversion to fp32 lost the NaN's bits */
             if (TYPE == TW_TYPE_FP16 && tw_strip_is_nan(sum[i])) {
                 sum[i] = tw_float_from_fp16((uint16_t)(old[i / 2] >> (16 * (i % 2))));
             }

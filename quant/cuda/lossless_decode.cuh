@@ -28,7 +28,7 @@ struct tw_lossless_kernel_expect {
     }
 };
 
-/** Subtract each block's checksum from the one in its entry, block.check. It is 0 if they are equal. */
+/** Subtract each block's checksum from its entry's, block.check, which becomes 0 if both are equal. */
 struct tw_lossless_kernel_check_blocks {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {

@@ -1,5 +1,5 @@
 /** The kernels that encode, in the order of their launches. Each is a struct with its body. Columns: kernel,
- *  least bytes of memory read and written an element (n: bytes of the type), what it makes, threads:
+ *  least bytes of memory read and written per element (n: size of the type), what it makes, threads:
  *
  *    rows       n         each row's mean magnitude, or that it is all zeros          a warp a row
  *    columns    n, of 128 rows of a piece: each column's mean above its rows          a thread a column
@@ -140,7 +140,7 @@ struct tw_lossless_kernel_code {
         }
     }
 
-    /** List the tails that are not 0, if they are few. Returns the entry's `tails` for coded heads. */
+    /** List the tails that are not 0, if they are few. Returns `tails` for the entry if heads are coded. */
     static TW_DEVICE uint32_t list_tails(const tw_lossless_cuda_job_t &job, const block_t &block,
                                          uint16_t *listed)
     {

@@ -31,7 +31,7 @@ typedef struct tw_lossless_cuda_segment {
     uint64_t at;    /**< its address */
 } tw_lossless_cuda_segment_t;
 
-/** Numbers of a piece's lists, in the order of the message. */
+/** Indices of a piece's lists, in the order of the message. */
 #define TW_LOSSLESS_OF_ROWS 0
 #define TW_LOSSLESS_OF_CLASSES 1
 #define TW_LOSSLESS_OF_COLUMNS 2
@@ -101,7 +101,7 @@ typedef struct tw_lossless_cuda_job {
     uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM], the symbol of each slot */
     uint32_t *slots;        /**< [CONTEXTS * SYMBOLS], freq | first slot << 11 */
     uint16_t *rows;         /**< [n_rows], see tw_lossless_shape_t */
-    uint32_t *live_before;  /**< [n_rows] coded elements of the row's piece before it */
+    uint32_t *live_before;  /**< [n_rows] coded elements of its piece before the row */
     uint32_t *live_rows;    /**< [n_rows] for each piece: its rows that are not all zeros */
     int16_t *columns;       /**< [n_columns] */
     uint16_t *heads;        /**< [n_elems] of coded elements: heads; decoding: the expectation, then 9 bits */

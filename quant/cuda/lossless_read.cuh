@@ -81,7 +81,7 @@ struct tw_lossless_source {
     const uint8_t *begin, *at, *end;
     bool bad;
 
-    /** Returns whether so many bytes are left; if not, the source stays bad. */
+    /** Returns whether that many bytes are left. If not, the source stays bad. */
     TW_DEVICE bool has(uint64_t bytes)
     {
         bad = bad || bytes > (uint64_t)(end - at);

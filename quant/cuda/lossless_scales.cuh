@@ -280,7 +280,7 @@ struct tw_lossless_kernel_classes {
     }
 };
 
-/** Choose whether a piece's rows have one class or each its own, by which takes fewer bits. */
+/** Choose one class for a piece, or a class for each row, whichever takes fewer bits. */
 struct tw_lossless_kernel_pieces {
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {

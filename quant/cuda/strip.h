@@ -1,6 +1,6 @@
 /** Arithmetic on strips: block.h for the 16 elements that a CUDA thread holds. It avoids instructions that
  *  are slow on GPUs (divisions, conversions between integers and floats), and moves rare cases out of the
- *  common path. The bits are the same; tests on the CPU compare the two. C++17 and CUDA. */
+ *  common path. It gives block.h's bits; tests on the CPU compare both. C++17 and CUDA. */
 #pragma once
 
 #include "quant/arithmetic/block.h"

@@ -8,7 +8,7 @@
  *    u8 magic, u8 version, u8 flags, u8 zero, u32 bytes of the message
  *    plain (flag CODED not set):  u32 a checksum, as a block's but over the whole message;  u16[n] new values
  *    coded:  u32 n;  u8 base;  with the second context (states) u8[32] factors;  contexts / 2 bytes: a table
- *            for each context, the even one in the low nibble;  16 tables;  an entry a block;  the blocks
+ *            for each context, the even one in the low nibble;  16 tables;  the blocks' entries;  the blocks
  *    table:  u8 number of frequencies (at most 31); each frequency 7 bits a byte, low first, the high bit set
  *            on all bytes but the last. The escape's frequency is 1024 - their sum, at least 1
  *    block of 65,536 elements (the last may be short): its entry is u32 words | escapes << 16, or RAW, and
@@ -22,7 +22,7 @@
  *  the escape: then the new value is among the escapes. Symbols and raw bits go into 32 rANS coders, called
  *  lanes (arXiv 1311.2540), element i into lane i mod 32, so that a warp can decode a block.
  *
- *  Why so: bits a parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step
+ *  Why so: bits per parameter of a GPT (0.82 M parameters, AdamW, warm-up to 6e-4 at step 100, cosine to step
  *  600), at steps 20 / 100 / 300 / 600, one message:
  *    2.88 / 3.83 / 3.18 / 1.26   without the second context; the entropy given exponent and tensor is 2.72 /
  *                                3.65 / 3.05
@@ -42,7 +42,7 @@
  *    or RANKED, u8[32] a list of the 32 values that the upper 5 bits of magnitudes can have, the most
  *    frequent ones first, and a message as above of the elements themselves: old values are 256; z has the
  *    upper 5 bits' place in that list, then the magnitude's lower 2 bits, then the sign;
- *    or RAW, u8[elements] new ones.
+ *    or RAW, u8[elements] the new elements.
  *
  *  Why so: the weights of //bench:weights after a step at 1e-5 / 1e-4 / 6e-4 take 0.07 / 0.29 / 0.88 bits in
  *  e4m3 and 0.05 / 0.19 / 0.58 in e5m2; the entropy given those 5 bits is 0.05 / 0.26 / 0.84 and 0.03 / 0.16
@@ -71,7 +71,7 @@ TW_C_BEGIN
 #define TW_DELTA_BLOCK_ELEMS 65536
 #define TW_DELTA8_CHUNK_ELEMS ((size_t)4 * TW_DELTA_BLOCK_ELEMS)
 #define TW_DELTA_ELEMS_MAX ((size_t)1 << 30)
-/** Fewest elements of a coded message: below, the model would take more bytes than coding saves. */
+/** Fewest elements of a coded message. In a shorter one the model would take more bytes than coding saves. */
 #define TW_DELTA_CODED_MIN 1024
 
 #define TW_DELTA_EXPONENTS 32
@@ -102,7 +102,7 @@ _Static_assert(TW_DELTA_RAW_BITS_MAX + TW_ENTROPY_FREQ_BITS <= 16, "one word ren
 typedef struct tw_delta_stats {
     uint8_t base;                       /**< the lowest of the 32 exponents */
     uint8_t factor[TW_DELTA_EXPONENTS]; /**< factors of the prediction, in 1/128; 0 without states */
-    uint8_t table[TW_DELTA_CONTEXTS];   /**< number of the table, by context: exponent * SIZES + size */
+    uint8_t table[TW_DELTA_CONTEXTS];   /**< index of the table, by context: exponent * SIZES + size */
     /** each table sums to FREQ_SUM; symbols with frequency 0 are escaped */
     uint16_t freq[TW_DELTA_TABLES][TW_ENTROPY_SYMBOLS];
 } tw_delta_stats_t;

@@ -85,8 +85,8 @@ TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint
 
 /* ---- what is sent of them ------------------------------------------------------------------------------ */
 
-/** The distance of contexts whose tables are sent: 1, or without the second context SIZES, the first of each
- *  exponent. */
+/** The distance between contexts whose tables are sent: 1, or SIZES without the second context. Then only
+ *  the first context of each exponent is sent. */
 TW_HD static inline uint32_t tw_delta_context_stride(int second)
 {
     return second ? 1 : TW_DELTA_SIZES;

@@ -1,5 +1,5 @@
 /* Elements of 8 bits. An element becomes an old and a new value of 16 bits: their difference is its change,
- * and the old one's exponent is the old element's size. The codec of 16 bits then encodes them. */
+ * and the old value's exponent has the old element's size. The codec of 16 bits then encodes them. */
 #include "quant/delta/walk.h"
 
 #include <string.h>
@@ -249,7 +249,7 @@ static tw_status_t narrow_read_header(const uint8_t *src, size_t bytes, size_t n
     return TW_OK;
 }
 
-/** Decode a chunk into narrow->new_codes; narrow->old_codes are set. *used: the chunk's bytes. */
+/** Decode a chunk into narrow->new_codes; narrow->old_codes are set. *used: the chunk's length. */
 static tw_status_t narrow_decode_chunk(tw_quant_delta_t *delta, size_t n, const uint8_t *at, size_t left,
                                        size_t *used)
 {

@@ -10,7 +10,7 @@ static int ref_usable(void)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Elements of a batch. */
+/* The number of elements in a batch. */
 #define BATCH ((size_t)256)
 
 /* tw_delta_state_size and tw_delta_state as compilers can vectorise them: a state is a float's upper bits. */
@@ -37,7 +37,7 @@ INLINE uint8_t ref_state_of(int16_t change)
 /* A batch: some elements of a block. All work that does not depend on the coder's state is in separate loops,
  * which compilers vectorise; only the coder's steps are one by one. Functions are inlined and the batch's
  * address does not escape, so compilers know that writing the caller's states, which are bytes, does not
- * change it. */
+ * change the batch. */
 typedef struct {
     uint16_t *new_values;
     uint8_t *states;

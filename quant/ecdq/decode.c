@@ -50,8 +50,8 @@ static void ecdq_sink(const decoding_t *decoding, const float *values, size_t n,
     }
 }
 
-/** Sink the next n coded elements, and all rows of zeros before them. They come from `raw`, a RAW block's
- *  bytes, or if `raw` is NULL from the decoded values. */
+/** Give the sink the next n coded elements, and all rows of zeros before them. Elements are from `raw`, a RAW
+ *  block's bytes, or if `raw` is NULL from the decoded values. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n, const uint8_t *raw)
 {
     size_t elem_bytes = tw_type_bytes(decoding->args->type);
@@ -90,7 +90,7 @@ static uint32_t expect_block(const decoding_t *decoding, tw_lossless_walk_t walk
     return classes;
 }
 
-/** Read a class's table at *at and make the decoder's of it. Returns 0 for one that no encoder writes. */
+/** Read a class's table at *at and make the decoder's table. Returns 0 if no encoder writes that. */
 static int take_table(tw_ecdq_t *ecdq, size_t row_class, const uint8_t **at, const uint8_t *end)
 {
     uint16_t freq[TW_ENTROPY_SYMBOLS] = {0};
@@ -254,7 +254,7 @@ static tw_status_t ecdq_decode_coded(decoding_t *decoding, uint32_t check)
         memcpy(&entry, entries + block * sizeof(entry), sizeof(entry));
         TW_TRY(ecdq_decode_block(decoding, &walk, block, n, &entry));
     }
-    scatter_block(decoding, &walk, 1, NULL); /* sink the rows of zeros that are left */
+    scatter_block(decoding, &walk, 1, NULL); /* give the sink the last rows of zeros */
     return ecdq_bytes_left(decoding) ? ecdq_fail_format("bytes are left behind the last block") : TW_OK;
 }
 

@@ -30,7 +30,7 @@ TW_C_BEGIN
 /** A block's entry. All entries come before all blocks. */
 typedef struct tw_entropy_entry {
     uint32_t sizes; /**< words | escapes << 16, or RAW */
-    uint32_t check; /**< checksum: wrong raw bits have no other sign */
+    uint32_t check; /**< checksum: nothing else shows wrong raw bits */
 } tw_entropy_entry_t;
 
 #ifndef __cplusplus
@@ -49,7 +49,7 @@ typedef struct tw_entropy_writer {
 typedef struct tw_entropy_reader {
     uint32_t lanes[TW_ENTROPY_LANES];
     const uint8_t *words_begin, *words;     /**< bytes: a message may have an odd address */
-    const uint8_t *escapes_begin, *escapes; /**< like `words` it points to the end of the next one */
+    const uint8_t *escapes_begin, *escapes; /**< like `words`, points to the end of the next */
     uint32_t check;                         /**< checksum of the values so far, if the codec keeps one */
 } tw_entropy_reader_t;
 
