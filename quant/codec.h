@@ -54,7 +54,7 @@ typedef struct tw_quant_codec {
 typedef enum tw_quant_form {
     TW_QUANT_AS_IS,   /**< the elements themselves */
     TW_QUANT_BLOCKS,  /**< the length follows from n_elems; messages can be cut between frames */
-    TW_QUANT_MESSAGE, /**< each message states its length (tw_quant_bound_bytes at most), stands alone */
+    TW_QUANT_MESSAGE, /**< each states its length (tw_quant_bound_bytes at most) and is self-contained */
     TW_QUANT_CHANGE   /**< like TW_QUANT_MESSAGE, but decoding needs the old values */
 } tw_quant_form_t;
 

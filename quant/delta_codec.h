@@ -46,7 +46,7 @@ size_t tw_quant_delta_backends(const char **names, size_t max);
 size_t tw_quant_delta_bound_bytes(size_t n_elems);
 
 /** Write the change of all segments as one message into dst, and its length into *bytes. dst_bytes must be at
- *  least the bound for the sum of all n_elems, which may be 2^30.
+ *  least the bound for the sum of all n_elems, at most 2^30.
  *  Returns TW_ERR_INVALID (logged) and writes nothing if a pointer is NULL, dst is too small, or only some
  *  segments have a state. */
 tw_status_t tw_quant_delta_encode(tw_quant_delta_t *delta, const tw_quant_delta_segment_t *segments,

@@ -3,7 +3,7 @@
  *  It encodes tensors of floating-point numbers, bit for bit. A receiver needs nothing but the message.
  *  Exponents are entropy-coded (rANS) under the scales of their row and column; signs and mantissas are sent
  *  as they are. NaN payloads, infinities, -0 and denormals come back; rows of zeros take next to nothing.
- *  Gradients and weights take 10.2 to 10.6 bits an element in bf16, and 16 bits more in fp32. fp32 numbers
+ *  Gradients and weights take 10.2 to 10.6 bits per element in bf16, and 16 bits more in fp32. fp32 numbers
  *  with zeros at the end take less: those that were bf16 before take no more than bf16; sums of 2, 4 or 8
  *  such numbers take 2.6, 4.0 or 5.4 bits more; those that were fp16 3 bits more. Integers also take less.
  *
@@ -56,7 +56,7 @@ static inline double tw_quant_lossless_usual_bits(tw_type_t type)
 }
 
 /** Write all segments as one message into dst, and its length into *bytes. dst_bytes must be at least the
- *  bound for the sum of all n_elems, which may be 2^29.
+ *  bound for the sum of all n_elems, at most 2^29.
  *  Errors, logged: TW_ERR_INVALID for a NULL pointer, a dst that is too small, or TW_TYPE_BYTE; nothing is
  *  written then. TW_ERR_NO_MEMORY. */
 tw_status_t tw_quant_lossless_encode(tw_quant_lossless_t *codec, tw_type_t type,

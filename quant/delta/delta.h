@@ -161,7 +161,7 @@ tw_status_t tw_delta_check_call(const char *operation, const tw_quant_delta_segm
 
 /** Choose factors, contexts and tables for a sample of at least one element. */
 void tw_delta_stats_choose(tw_delta_sample_t *sample, int second, tw_delta_stats_t *stats);
-/** Write the statistics to dst, STATS_BYTES_MAX at most. Returns their bytes. */
+/** Write the statistics to dst, STATS_BYTES_MAX at most. Returns their size. */
 size_t tw_delta_stats_write(const tw_delta_stats_t *stats, int second, uint8_t *dst);
 /** Read the statistics from at most `bytes` untrusted bytes. Returns how many bytes they took, or 0 (without
  *  a log line) if they are invalid. */

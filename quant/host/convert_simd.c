@@ -1,5 +1,5 @@
 /* Conversions, SIMD_ELEMS at a time. Compiled with -mavx2 -mf16c on x86, and called only if the machine has
- * both. Each type has a loop, since `type` is a constant where always-inlined loops expand. */
+ * both. Each type has its own loop, because loops are inlined with a constant `type`. */
 #include "quant/host/convert_simd.h"
 #ifdef __aarch64__
 #include "quant/host/simd_neon.h"

@@ -222,7 +222,7 @@ INLINE uint32_t load_delta(tw_type_t type, int rotate, const tw_quant_segment_t 
                   : load_groups(type, 1, 0, segment, first, n, y);
 }
 
-/** The bits of the largest magnitude of n elements, which it copies to y unless batch->src has them. */
+/** The bits of the largest magnitude of n elements. They are copied to y unless batch->src has them. */
 INLINE uint32_t load_block(const batch_t *batch, int delta, int rotate, const tw_quant_segment_t *segment,
                            size_t first, size_t n, float *y)
 {

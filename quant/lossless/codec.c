@@ -292,7 +292,7 @@ uint8_t *tw_lossless_copy_plain(const tw_quant_message_args_t *args, uint8_t *at
     return at;
 }
 
-/** Write the header, last, as it has a checksum of the bytes after it. Returns the message's bytes. */
+/** Write the header, last, as it has a checksum of the bytes after it. Returns the message's length. */
 static size_t put_header(const tw_quant_lossless_t *codec, tw_type_t type, int form, size_t n_elems,
                          size_t checked_bytes, size_t bytes, uint8_t *dst)
 {

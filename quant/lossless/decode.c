@@ -22,7 +22,7 @@ static size_t lossless_bytes_left(const decoding_t *decoding)
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/** Sink n elements of the decoded block, from index `from` on. */
+/** Give the sink n elements of the decoded block, from index `from` on. */
 static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_t *dst)
 {
     tw_quant_lossless_t *codec = decoding->codec;
@@ -39,8 +39,8 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Set the expectations of the next n coded elements. Returns where their heads go. If they are bf16 and
- *  contiguous in one segment, that is the segment, and the walk moves past them; else codec->heads. */
+/** Set the expectations of the next n coded elements. Returns where to write the heads: if they are
+ *  bf16 and contiguous in one segment, there, and the walk moves past them; else codec->heads. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;
@@ -65,7 +65,7 @@ static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at
     return together ? first : codec->heads;
 }
 
-/** Sink the n elements of the decoded block, and all rows of zeros before them. */
+/** Give the sink the n elements of the decoded block, and all rows of zeros before them. */
 static void scatter_block(const decoding_t *decoding, tw_lossless_walk_t *walk, size_t n)
 {
     tw_lossless_run_t run;
@@ -241,7 +241,7 @@ static tw_status_t decode_coded(decoding_t *decoding, uint32_t check)
             scatter_block(decoding, &walk, n);
         }
     }
-    scatter_block(decoding, &walk, 1); /* sink the rows of zeros that are left */
+    scatter_block(decoding, &walk, 1); /* give the sink the last rows of zeros */
     return lossless_bytes_left(decoding) ? fail_format("bytes are left behind the last block") : TW_OK;
 }
 

@@ -149,7 +149,7 @@ static uint32_t loops_check(const uint8_t *words, size_t n, size_t first)
     return check;
 }
 
-/** tw_entropy_decode_table, eight entries at a time. The next symbol's entries overwrite those too many. */
+/** tw_entropy_decode_table, eight entries at a time. The next symbol's entries overwrite extra ones. */
 static void loops_decode_table(const uint16_t *freq, uint32_t *table)
 {
     const uint32_t *end = table + TW_ENTROPY_FREQ_SUM;

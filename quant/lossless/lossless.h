@@ -36,7 +36,7 @@
  *           the number of the first element's index in its row, not 0 (without the flag it is 0);  i16 scale.
  *           Class and scale are those of all rows if rows do not have their own
  *    list:    of values minus a centre: the piece's scale for scales of rows, the piece's class for classes,
- *           0 for scales of columns. Only pieces of 16 rows or more have scales of columns; they are first
+ *           0 for scales of columns. Only pieces of 16 rows or more have scales of columns; scales are first
  *           divided by 1 << shift, which is 0 for 48 whole rows or more, 1 for 20 or more, else 2. The values
  *           0, -1, 1, -2 ... are sent as x = 0, 1, 2, 3 ... Bits, the lowest of a byte first: 4 bits k, at
  *           most 11; then for each 32 values (the last ones may be fewer): x >> k ones and a zero for each,
@@ -62,7 +62,7 @@
  *           end, or an escape. Of m tables, table m - 16 + min(15, (the head's symbol + 1) / 2) is used, or
  *           the first
  *
- *  Why so: bits an element, for gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in
+ *  Why so: bits per element, for gradients of a GPT of 1.0 M parameters (AdamW, 600 steps), in bf16, in
  *  messages of 49,152 elements, 32 rows of each of four matrices:
  *    10.44 as above: scales and classes take 0.08 of it, lanes 0.024
  *    10.53 with each class's own table, lists in which 32 values have as many bits as the widest of them
@@ -393,7 +393,7 @@ size_t tw_lossless_list_rows(const tw_quant_lossless_t *codec, const uint16_t *r
 /** Write the head, up to the entries, but not head.bytes. Returns its end, or NULL if it does not fit. */
 uint8_t *tw_lossless_head_write(const tw_quant_lossless_t *codec, uint8_t *at, const uint8_t *end);
 /** Read the head of a message of n_elems elements from `bytes` untrusted bytes: shape, tables, classes, and
- *  if tails_are.tailed the tables of tails. *taken is its bytes. TW_ERR_FORMAT (logged), TW_ERR_NO_MEMORY. */
+ *  if tails_are.tailed the tables of tails. *taken is its size. TW_ERR_FORMAT (logged), TW_ERR_NO_MEMORY. */
 tw_status_t tw_lossless_head_read(tw_quant_lossless_t *codec, const uint8_t *src, size_t bytes,
                                   size_t n_elems, size_t *taken);
 

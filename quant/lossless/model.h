@@ -177,13 +177,13 @@ TW_HD static inline uint32_t tw_lossless_quarter_width(uint32_t quarter)
     return 0x32394352u >> 8 * (quarter & 3) & 0xff;
 }
 
-/** The density that a table's byte stands for: 0 to 15, then 16 steps an octave. */
+/** The density that a table's byte stands for: 0 to 15, then 16 steps per octave. */
 TW_HD static inline uint64_t tw_lossless_density_of(uint8_t code)
 {
     return code < 16 ? code : (uint64_t)(16 + (code & 15)) << ((code >> 4) - 1);
 }
 
-/** The largest byte whose density is at most `density`; at least 1 if `any`. */
+/** The largest byte whose density is at most `density`; at least 1 if `any` is 1. */
 TW_HD static inline uint8_t tw_lossless_code_of(uint64_t density, int any)
 {
     if (density < 16) {

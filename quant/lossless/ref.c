@@ -102,7 +102,7 @@ static void ref_encode_tails(const tw_lossless_model_t *model, const uint16_t *h
     *writer = here;
 }
 
-/** Remove a tail's symbol from a lane. coded and expected are of its head. */
+/** Remove a tail's symbol from a lane. coded and expected are the head's. */
 static uint32_t take_tail_symbol(const tw_lossless_model_t *model, uint16_t coded, uint16_t expected,
                                  uint32_t *lane)
 {

@@ -25,7 +25,7 @@ TW_HD static inline uint16_t tw_lossless_head_of(uint32_t coded, uint8_t raw)
     return (uint16_t)(coded << 6 | (raw & 0x3f) | (uint32_t)(raw & 0x40) << 9);
 }
 
-/** The number of the coder's table: from the class and the expectation's phase in its octave. */
+/** The index of the coder's table: from the class and the expectation's phase in its octave. */
 TW_HD static inline uint32_t tw_lossless_context(uint16_t expected)
 {
     return (uint32_t)expected >> TW_LOSSLESS_CLASS_SHIFT << 2 | (expected & 3);
@@ -58,7 +58,7 @@ TW_HD static inline uint16_t tw_lossless_expected(uint16_t row, int16_t column)
                       (row & ~(uint32_t)TW_LOSSLESS_SCALE_MASK));
 }
 
-/** Scales of columns are multiples of 1 << this shift, since few rows do not give precise ones. */
+/** Scales of columns are multiples of 1 << this shift, since few rows give imprecise scales. */
 TW_HD static inline uint32_t tw_lossless_column_shift(const tw_lossless_piece_t *piece)
 {
     uint32_t rows = piece->n_elems / piece->row_elems;
@@ -78,7 +78,7 @@ TW_HD static inline size_t tw_lossless_raw_in_lanes(size_t raw_bytes)
     return raw_bytes < 2 * TW_ENTROPY_LANES ? raw_bytes : 2 * TW_ENTROPY_LANES;
 }
 
-/** Bytes of a block's tails. `tails` is that of its entry. */
+/** Bytes of a block's tails. `tails` is from the block's entry. */
 TW_HD static inline size_t tw_lossless_tail_bytes(tw_type_t type, size_t n, uint32_t tails)
 {
     if (type != TW_TYPE_FP32) {
@@ -132,7 +132,7 @@ TW_HD static inline uint16_t tw_lossless_tail_of(uint32_t symbol, uint32_t raw)
     return (uint16_t)((raw << 1 | 1) << symbol);
 }
 
-/** The number of a tail's table, from its head's symbol. `first`: 16 - the number of tables. */
+/** The index of a tail's table, from its head's symbol. `first`: 16 - the number of tables. */
 TW_HD static inline uint32_t tw_lossless_tail_context(uint32_t head_symbol, uint32_t first)
 {
     uint32_t most = TW_LOSSLESS_TAIL_CONTEXTS - 1, octave = (head_symbol + 1) / 2;
