@@ -36,7 +36,7 @@ typedef enum tw_quant_round { TW_QUANT_ROUND_NEAREST = 0, TW_QUANT_ROUND_STOCHAS
 #define TW_QUANT_BLOCK_MAX 4096
 #define TW_QUANT_HADAMARD_ELEMS 32
 
-/** A codec with its options: plain data. Zeroed it is plain. Options that the kind does not have must be 0.
+/** A codec with its options: plain data. All zeros is "plain". Options that the kind does not have must be 0.
  *  Compare two with tw_quant_codec_equal. */
 typedef struct tw_quant_codec {
     tw_quant_kind_t kind;

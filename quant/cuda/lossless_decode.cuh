@@ -281,7 +281,7 @@ struct tw_lossless_kernel_scatter {
                                tw_lossless_raw_bytes(tw_entropy_block_elems(job.state->n_live, b)))};
         const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
         uint32_t bits = k < TW_LOSSLESS_RAW_BYTES ? raw.byte(first + k) : 0;
-        if (whole) { /* the other elements' high bits are the last four's bits */
+        if (whole) { /* the other bytes' high bits are the last four elements' bits */
             const uint32_t highest = tw_dev_ballot(bits >> 7);
             bits =
                 k < TW_LOSSLESS_RAW_BYTES ? bits & 0x7f : highest >> (k - TW_LOSSLESS_RAW_BYTES) * 7 & 0x7f;

@@ -221,7 +221,7 @@ struct tw_lossless_kernel_write {
         }
     }
 
-    /** Write a list (lossless.h). A thread writes 32 values: their x >> k in unary, low bits, long x >> k. */
+    /** Write a list (lossless.h). A thread writes 32 x: x >> k in unary, then low bits, then long x >> k. */
     template <int KIND>
     static TW_DEVICE void list(const tw_lossless_cuda_job_t &job, const tw_lossless_cuda_piece_t &piece)
     {

@@ -224,7 +224,7 @@ TW_HD static inline void tw_strip_random(uint64_t seed, uint32_t step, uint32_t 
     }
 }
 
-/** Decode values, without undoing the rotation. `overflow`: true if tw_block_may_overflow is, for fp32. */
+/** Decode values, without undoing the rotation. `overflow`: tw_block_may_overflow for fp32. */
 template <int KIND>
 TW_HD static inline void tw_strip_dequantize(const uint32_t (&codes)[TW_STRIP_CODE_WORDS(KIND)], float scale,
                                              bool overflow, float (&x)[TW_STRIP_ELEMS])

@@ -103,7 +103,7 @@ typedef struct tw_cuda_tiling {
     uint32_t tile_blocks, tile_strips, tile_elems;
     uint32_t lane_steps;     /**< 2^lane_steps neighbouring lanes always share a block */
     uint32_t row_steps;      /**< 2^row_steps neighbouring rows always share a block */
-    uint32_t through_shared; /**< 1: a block has more strips than these lanes and rows */
+    uint32_t through_shared; /**< 1: a block has more strips than these lanes and rows hold */
 } tw_cuda_tiling_t;
 
 static inline tw_cuda_tiling_t tw_cuda_tiling_of_rows(const tw_cuda_codec_t *codec, uint32_t threads,

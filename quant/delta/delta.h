@@ -110,7 +110,7 @@ typedef struct tw_delta_stats {
 /** The coders' look-up tables, made from the statistics. */
 typedef struct tw_delta_model {
     uint32_t base;
-    /** by exponent: numbers of its contexts' tables, 4 bits each, | factor << 16 */
+    /** by exponent: indices of its contexts' tables, 4 bits each, | factor << 16 */
     uint32_t rows[TW_DELTA_EXPONENTS];
     /** freq | first slot << 11 | is escape << 31; in the upper half (2^32 - 1) / freq */
     uint64_t encode[TW_DELTA_TABLES * TW_ENTROPY_SYMBOLS];

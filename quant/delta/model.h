@@ -73,7 +73,7 @@ TW_HD static inline void tw_delta_freq_of(const uint32_t *counts, uint16_t *freq
     tw_entropy_freq_choose(weights, present, freq);
 }
 
-/** The coders' entry of an exponent: numbers of its contexts' tables, 4 bits each, | factor << 16. */
+/** The coders' entry of an exponent: indices of its contexts' tables, 4 bits each, | factor << 16. */
 TW_HD static inline uint32_t tw_delta_row_of(const tw_delta_stats_t *stats, uint32_t row)
 {
     uint32_t entry = (uint32_t)stats->factor[row] << 16;

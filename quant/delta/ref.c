@@ -124,7 +124,7 @@ INLINE void encode_element(const uint64_t *tables, const batch_t *batch, size_t 
     *lane = tw_entropy_push(*lane, entry, raw_bits, raw, &writer->words);
 }
 
-/** Compute a batch's changes, and what is coded, z: a change or, with states, how far it is from expected. */
+/** Compute a batch's changes and z, which is coded: the change, with states minus the expected change. */
 INLINE void find_changes(batch_t *batch)
 {
     for (size_t i = 0; i < batch->n; i++) {

@@ -9,8 +9,8 @@
  *  uniform/lattice quantizers" (1992).
  *
  *  An element's step is the size expected from the scales of its row and column, times a constant of the
- *  row's class, times the codec's `step`. Scales and classes are the lossless codec's (quant/lossless),
- *  computed and sent as there. Scales are means of logarithms; the class's constant turns them into standard
+ *  row's class, times the codec's `step`. Scales and classes are computed and sent as in the lossless codec
+ *  (quant/lossless). Scales are means of logarithms; the class's constant turns them into standard
  *  deviations, approximately. All four are kept as logarithms, in quarters of an octave. Their sum, shifted
  *  to a float's exponent, is the step.
  *

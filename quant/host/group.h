@@ -13,7 +13,7 @@
 
 #define GROUP TW_QUANT_HADAMARD_ELEMS
 
-/** Elements ahead that arrays are prefetched. The processor's own prefetching stops at the end of a page. */
+/** How many elements ahead arrays are prefetched. The processor's own prefetching stops at a page's end. */
 #define AHEAD_ELEMS ((size_t)2048)
 
 /** Prefetch the group at element i, which may be past the array's end. */

@@ -39,8 +39,8 @@ static void sink_block(const decoding_t *decoding, size_t from, size_t n, uint8_
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/** Set the expectations of the next n coded elements. Returns where to write the heads: if they are
- *  bf16 and contiguous in one segment, there, and the walk moves past them; else codec->heads. */
+/** Set the expectations of the next n coded elements. Returns where to write the heads. For bf16
+ *  elements contiguous in one segment this is the segment, and the walk moves on; else codec->heads. */
 static uint16_t *expect_block(const decoding_t *decoding, tw_lossless_walk_t *at, size_t n)
 {
     tw_lossless_walk_t walk = *at;

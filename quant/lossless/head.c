@@ -12,7 +12,7 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /** Fold a list's values into codec->list, and choose *k: the number of bits of their mean, or one less.
- *  Returns the bits of the list. */
+ *  Returns the list's size in bits. */
 static uint64_t fold(const tw_quant_lossless_t *codec, const int16_t *values, size_t n, int32_t centre,
                      uint32_t shift, uint32_t *k)
 {

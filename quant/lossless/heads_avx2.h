@@ -80,7 +80,7 @@ static void lanes_bins(const uint16_t *heads, size_t n, int32_t scale, const int
 
 /* ---- the other bits ------------------------------------------------------------------------------------ */
 
-/* For the high bit of byte k: its element, as a number from 28 on, and which bit of that element it is. */
+/* For the high bit of byte k: its element minus 28, and which bit of that element it is. */
 #define HIGH_ELEMENT(k) ((k) < 28 ? (char)((k) / 7) : 0)
 #define HIGH_BIT(k) ((k) < 28 ? (char)(1 << (k) % 7) : 0)
 #define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)

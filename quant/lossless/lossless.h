@@ -36,7 +36,7 @@
  *           the number of the first element's index in its row, not 0 (without the flag it is 0);  i16 scale.
  *           Class and scale are those of all rows if rows do not have their own
  *    list:    of values minus a centre: the piece's scale for scales of rows, the piece's class for classes,
- *           0 for scales of columns. Only pieces of 16 rows or more have scales of columns; scales are first
+ *           0 for scales of columns. Only pieces of 16 rows or more have scales of columns; these are first
  *           divided by 1 << shift, which is 0 for 48 whole rows or more, 1 for 20 or more, else 2. The values
  *           0, -1, 1, -2 ... are sent as x = 0, 1, 2, 3 ... Bits, the lowest of a byte first: 4 bits k, at
  *           most 11; then for each 32 values (the last ones may be fewer): x >> k ones and a zero for each,

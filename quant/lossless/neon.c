@@ -27,7 +27,7 @@ INLINE void look_up(const encode_tables_t *tables, const uint16_t *heads, const 
 #include "quant/lossless/lanes.h"
 
 /* For the high bit of byte k: the byte of the second 16 that holds its element (28 to 31), and which bit of
- * it. Bytes 28 to 31 have no high bit. */
+ * that element. Bytes 28 to 31 have no high bit. */
 #define ELEMENT(k) ((k) < 28 ? 12 + (k) / 7 : 0)
 #define BIT(k) ((k) < 28 ? 1 << (k) % 7 : 0)
 #define EACH4(f, k) f(k), f((k) + 1), f((k) + 2), f((k) + 3)
