@@ -13,7 +13,7 @@
 #define STEP_MOST 8 /* the step is 2^-2 to 2^2: at most 8 quarters of an octave either way */
 #define HAS_ALL (TW_QUANT_HAS_BLOCK | TW_QUANT_HAS_HADAMARD | TW_QUANT_HAS_STOCHASTIC)
 
-/* int2 and delta cannot be summed. They are for changes of weights; the next change corrects int2's. */
+/* int2 and delta cannot be summed. They are for changes of weights; later ones correct int2's errors. */
 static const tw_quant_row_t rows[TW_QUANT_KINDS] = {
     [TW_QUANT_PLAIN] = {.name = "plain", .form = TW_QUANT_AS_IS, .types = ~0u, .sums = 1},
     [TW_QUANT_INT8] = {.name = "int8",

@@ -102,7 +102,7 @@ size_t tw_quant_delta_decode_workspace_bytes(const tw_quant_delta_stream_t *code
                                              size_t n_segments);
 
 /** Write the change of all segments as one message, as tw_quant_delta_encode does; states are updated. All
- *  else is as in tw_quant_messages_stream_encode. It returns TW_ERR_INVALID also where
+ *  else is as in tw_quant_messages_stream_encode. The call returns TW_ERR_INVALID also where
  *  tw_quant_delta_encode does. */
 tw_status_t tw_quant_delta_stream_encode(tw_quant_delta_stream_t *codec, const tw_quant_stream_args_t *args,
                                          const tw_quant_delta_segment_t *segments, size_t n_segments,

@@ -27,7 +27,7 @@ TW_DEVICE uint32_t tw_entropy_lane()
     return threadIdx.x % 32;
 }
 
-/** This thread's warp's index in the grid, and the number of warps, if thread blocks have THREADS threads. */
+/** The index of the warp in the grid, and the number of warps, if thread blocks have THREADS threads. */
 TW_DEVICE uint32_t tw_entropy_warp()
 {
     return blockIdx.x * TW_ENTROPY_CUDA_WARPS + threadIdx.x / 32;

@@ -101,7 +101,7 @@ typedef struct tw_lossless_cuda_job {
     uint8_t *symbols;       /**< [CONTEXTS * FREQ_SUM], the symbol of each slot */
     uint32_t *slots;        /**< [CONTEXTS * SYMBOLS], freq | first slot << 11 */
     uint16_t *rows;         /**< [n_rows], see tw_lossless_shape_t */
-    uint32_t *live_before;  /**< [n_rows] coded elements of its piece before the row */
+    uint32_t *live_before;  /**< [n_rows] coded elements before the row in its piece */
     uint32_t *live_rows;    /**< [n_rows] for each piece: its rows that are not all zeros */
     int16_t *columns;       /**< [n_columns] */
     uint16_t *heads;        /**< [n_elems] of coded elements: heads; decoding: the expectation, then 9 bits */

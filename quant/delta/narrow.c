@@ -1,5 +1,5 @@
 /* Elements of 8 bits. An element becomes an old and a new value of 16 bits: their difference is its change,
- * and the old value's exponent has the old element's size. The codec of 16 bits then encodes them. */
+ * and the old value's exponent tells the old element's size. The codec of 16 bits then encodes them. */
 #include "quant/delta/walk.h"
 
 #include <string.h>

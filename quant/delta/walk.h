@@ -26,7 +26,7 @@ typedef struct tw_delta_cursor {
     size_t at;
 } tw_delta_cursor_t;
 
-/** Take the next contiguous elements, at most n, and move the cursor. n or more must be left. */
+/** Take the next contiguous elements, at most n, and move the cursor. At least n must be left. */
 tw_delta_run_t tw_delta_next_run(tw_delta_cursor_t *cursor, size_t n, int encoding);
 /** Take the next block, of n elements, and move the cursor. If its elements are in several segments, the run
  *  is a copy in the codec's memory, and *gathered is 1. */

@@ -89,7 +89,7 @@ static void put_raw(encoding_t *encoding, tw_lossless_walk_t walk, size_t n)
     }
 }
 
-/** Count the symbols of a block. Eight counters are used in turn, so no addition waits for another. */
+/** Count the symbols of a block. Eight counters are used in turn, so an addition seldom waits. */
 static void count_symbols(const uint8_t *symbols, size_t n, uint32_t counts[TW_ECDQ_SYMBOLS])
 {
     uint32_t apart[8][TW_ECDQ_SYMBOLS] = {{0}};
