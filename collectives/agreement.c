@@ -16,7 +16,9 @@ static uint64_t hash_tensors(const tw_coll_args_t *args, uint64_t hash)
     return hash;
 }
 
-/** Fill in a request's signature. If all ranks failed to post an operation, their signatures are equal. */
+/** Fill in a request's signature, which ranks compare to see that they do the same operation. Requests that
+ *  could not be posted have equal signatures, whatever they were, so that a failure on all ranks is no
+ *  mismatch. */
 static void sign(tw_coll_request_t *request)
 {
     const tw_coll_args_t *args = &request->args;

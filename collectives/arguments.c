@@ -9,7 +9,7 @@
 /* Ranks of an all-to-all may send different amounts, but must all make the same plan. So they plan as if
  * each shard had this many elements. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
-#define HASHED 6 /* segments in one call of XXH3, which begins slowly with more than 240 bytes */
+#define HASHED 6 /* segments in one call of XXH3: above 240 bytes it takes a slower path */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {
@@ -122,7 +122,7 @@ static tw_status_t check_args(const tw_coll_t *coll, const tw_coll_args_t *args)
 }
 
 /** Returns a text that says what is wrong with a segment, or NULL if it is right. The segment's counts are
- *  already filled in. Adds the segment's bytes to *n_bytes, the bytes of all segments before. */
+ *  already filled in. Adds the segment's bytes to *n_bytes, which holds the sum of the segments before it. */
 static const char *find_segment_fault(const tw_coll_request_t *request, const tw_coll_segment_t *segment,
                                       size_t *n_bytes)
 {
@@ -249,7 +249,8 @@ typedef struct segment_shape {
     codec_fields_t codec;
 } segment_shape_t;
 
-/** Fill in `shape` in place: a copy of a returned struct would wait for the writes of its members. */
+/** Fill in `shape` where it stands. To return a struct and copy it would be slower: the copy's wide loads
+ *  would wait for the narrow writes of its members. */
 static void describe_segment(const tw_coll_args_t *args, const tw_coll_segment_t *segment,
                              segment_shape_t *shape)
 {

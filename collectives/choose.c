@@ -1,15 +1,15 @@
-/** Chooses how an operation in host memory is done: its algorithm, the length of its messages, and whether
- *  it is quantized at all. The choice is the candidate that the cost model expects to be the quickest. If
- *  the model is in doubt, it is a candidate with fewer inter-node bytes. The choice depends only on the cost
- *  model, the sizes, the topology and TW_COLL_CHUNK. These are the same on all ranks, so all ranks choose
- *  alike.
+/** Chooses how an operation in host memory is done: its algorithm, the length of its messages, and whether it
+ *  is quantized at all. The choice is the candidate that the cost model expects to be the quickest. Where the
+ *  model's difference is below its error, the choice is the candidate with fewer inter-node bytes. The choice
+ *  depends only on the cost model, the sizes, the topology and TW_COLL_CHUNK. These are the same on all
+ *  ranks, so all ranks choose alike.
  *
  *  In a deterministic communicator the cost model decides nothing that changes a bit. A codec is used
  *  whenever there are several nodes. Candidates are only the algorithms with the bits that this placement of
- *  ranks defines. The choice is the one with the fewest inter-node bytes for a tensor of REFERENCE_BYTES.
- *  The operation's own size only decides the length of its messages. One exception: lossless messages give
- *  the bits of plain ones, so a lossless operation goes plain if plain is as fast by the cost model. That
- *  model is TW_COLL_MODEL or the library's default, since a deterministic communicator measures nothing. The
+ *  ranks defines. The choice is the one with the fewest inter-node bytes for a tensor of REFERENCE_BYTES. The
+ *  operation's own size only decides the length of its messages. One exception: lossless messages give the
+ *  bits of plain ones, so a lossless operation is sent plain if by the cost model that is as fast. That model
+ *  is TW_COLL_MODEL or the library's default, since a deterministic communicator measures nothing. The
  *  exception does not apply if the caller names an algorithm that adds up in another order. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,8 @@
  *  the plain time, plus WORTH_TURNS turns of a message for the extra wake-ups of busy processors. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** A lossless codec costs no precision. It need only save this many turns, processors' extra time. */
+/** A lossless codec costs no precision. It need only save the time of this many turns of a message, which a
+ *  processor spends on the codec. */
 #define PACKING_TURNS 2
 /** A candidate with over LEANER times the inter-node bytes of another one is taken only if it is faster even
  *  with the noise of the measurements (prefer_lean). */
@@ -434,8 +435,8 @@ static tw_coll_args_t with_segment(const tw_coll_args_t *args, const tw_coll_seg
 }
 
 /** Find the shortest message of an all-to-all that is worth packing. All ranks must find the same length, so
- *  it does not depend on the operation's own messages, which differ between ranks. Both ends of a message
- *  compare the message's length with it. */
+ *  it does not depend on the lengths of the operation's own messages, which differ between ranks. Sender and
+ *  receiver compare a message's length with it, and so both know whether that message is packed. */
 static size_t find_least_packed(const pick_t *pick)
 {
     const size_t world = (size_t)pick->c.topo->world, elem_bytes = tw_type_bytes(pick->c.args->type);

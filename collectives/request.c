@@ -362,7 +362,8 @@ static tw_status_t request_start(tw_coll_request_t *request)
     status = request_step(request, &moved);
     if (status == TW_OK) {
         request_finish(request, TW_OK);
-        /* a detached request: no caller may ever ask for progress on the requests before it */
+        /* A detached request waits for those before it, and no caller may ever ask for progress on them. So
+         * it moves them all. */
     } else if (status > 0 && request->is_detached) {
         status = step_all(coll, &moved);
     }

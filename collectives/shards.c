@@ -105,7 +105,7 @@ static void find_chunks(tw_host_run_t *run, int r)
         shard->n_chunks = run->op->grid->shards[r].n_chunks;
     } else {
         shard->n_chunks = (shard->n_elems + run->chunk_elems - 1) / run->chunk_elems;
-        /* a row also needs a chunk of each empty shard */
+        /* a message that merges the shards of several ranks needs a chunk of each, also of an empty one */
         shard->n_chunks += shard->n_chunks == 0 && run->flows->merges;
     }
     run->n_chunks = shard->n_chunks > run->n_chunks ? shard->n_chunks : run->n_chunks;

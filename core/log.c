@@ -64,8 +64,8 @@ void tw_log_set_level(tw_log_level_t level)
     atomic_store(&current_level, (int)level);
 }
 
-/** Read the level from the environment; the first caller does so. Meanwhile the level is the default, so an
- *  error about the variable itself is logged, and this function is not entered again. */
+/** Read the level from the environment when it is first asked for. The level is set to the default before: a
+ *  wrong variable is an error that is logged, and that log must not ask for the level again. */
 static tw_log_level_t init_level(void)
 {
     const tw_config_field_t *field = &log_fields[0];

@@ -58,7 +58,8 @@ static tw_status_t gpu_capture(gpu_t *gpu, tw_status_t (*run)(gpu_t *, size_t), 
     return status;
 }
 
-/** Measure the seconds of one operation, as the mean over one replay of a graph that runs it on all sets. */
+/** Measure the seconds of one operation: replay once a graph that runs it on every set of buffers, and take
+ *  the mean. */
 static tw_status_t gpu_replay(gpu_t *gpu, cudaGraphExec_t exec, double *sec)
 {
     float ms = 0;

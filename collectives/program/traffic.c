@@ -4,11 +4,11 @@
 
 #include "collectives/program/cost.h"
 
-/** A value at one point of its way: its form, and the moves and computations behind it. */
+/** A value at one step of an algorithm: its form, and the moves and computations that it has gone through. */
 typedef struct point {
     tw_form_t form;
     int inter, node; /**< moves so far, between nodes and inside nodes */
-    int spread;      /**< moves since the value began to spread */
+    int spread;      /**< moves of results to all ranks (flows->spread) */
     tw_work_count_t work;
 } point_t;
 
@@ -34,8 +34,8 @@ typedef struct reader {
     point_t *points;     /**< [world + operations], the contributions, then the value of each operation */
     size_t max_points;
     point_t longest;
-    int is_spread; /**< 1: the operations from here on spread */
-    int n_spread;  /**< moves of the longest spread */
+    int is_spread; /**< 1: the operations from here on send results to all ranks */
+    int n_spread;  /**< the most moves of a result on its way to all ranks */
     tw_traffic_t *traffic;
 } reader_t;
 

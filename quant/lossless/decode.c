@@ -120,7 +120,8 @@ static int came_back(const tw_entropy_reader_t *reader, size_t in_lanes)
     return !differ && reader->words == reader->words_begin && reader->escapes == reader->escapes_begin;
 }
 
-/** Read the 7 bits: the first in_lanes bytes from the lanes, the others at `at`. */
+/** Read the 7 bits of each element that are not entropy-coded (quant/lossless/value.h): the first in_lanes
+ *  bytes from the lanes, the others at `at`. */
 static void unpack_raw(const tw_quant_lossless_t *codec, const tw_entropy_reader_t *reader, const uint8_t *at,
                        size_t n, uint16_t *heads)
 {

@@ -65,7 +65,8 @@ tw_status_t tw_device_gpt2_forward(tw_device_model_t *m, size_t unit, const tw_d
     return tw_device_layer_forward(m, &block.mlp_projection, m->scratch.hidden, saved->middle, y);
 }
 
-/** Turn d from the gradient of y into the gradient of middle. */
+/** Do the backward pass of the second half of a block (norm, fc, GELU, projection). d: the gradient of its
+ *  output; afterwards the gradient of its input. */
 static tw_status_t device_gpt2_mlp_backward(tw_device_model_t *m, const block_t *block,
                                             const tw_device_saved_t *saved, tw_values_t *d)
 {

@@ -99,7 +99,7 @@ _MUON = {"_single_tensor_muon": ("params", "grads", "muon_momentum_bufs"),
          "_adjust_lr": ("lr", "adjust_lr_fn", "param_shape")}
 
 
-# Does the installed torch have all names?
+# Functions that tell whether the installed torch has the private names that this package needs.
 
 
 def module(name: str) -> Any:

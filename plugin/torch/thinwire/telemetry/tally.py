@@ -166,7 +166,7 @@ class _Book:
         self._first = self._first or (os.getpid(), rank == 0)
 
     def is_first(self) -> bool:
-        """Returns whether this is the job's rank 0; False before there is a default group or has_rank()."""
+        """Returns whether this is the job's rank 0. False until torch has a group or has_rank() is called."""
         if self._first is None and dist.is_available() and dist.is_initialized():
             self._first = (os.getpid(), dist.get_rank() == 0)
         return self._first == (os.getpid(), True)  # False in a forked child
