@@ -16,10 +16,11 @@ import tempfile
 
 NEWEST = "2.15.0"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "thinwire")
-# pytest runs the tests; PyTorch's own distributed tests want the next ones; examples, test_clients.py and
-# test_muon.py the rest.
+# pytest runs the tests; PyTorch's own distributed tests want the next ones; examples, test_clients.py,
+# test_muon.py and test_store.py the rest.
 EXTRAS = ["pytest", "numpy", "expecttest", "hypothesis", "transformers", "accelerate", "peft", "trl",
-          "datasets", "lightning", "torchao", "torchtitan", "muon-optimizer"]
+          "datasets", "lightning", "torchao", "torchtitan", "muon-optimizer", "s3fs", "moto[s3]", "flask",
+          "flask-cors"]
 # Not fetched: GPU libraries, but for the CUDA runtime, which an import does call.
 GPU = re.compile(r"Requires-Dist: (nvidia-|cuda-|triton)")
 SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|z|quadmath)|ld-linux-x86-64)\.so")
