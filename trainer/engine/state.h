@@ -191,6 +191,7 @@ struct tw_engine {
     tw_engine_losses_t losses;   /* errors of lossy codecs in this step */
     unsigned char *vanished;     /* [n_tensors] times in a row that a codec made most of its gradients 0 */
     int has_warned;              /* 1: a warning of vanished gradients was logged */
+    int has_warned_of_muon;      /* 1: a warning of rounded gradients with Muon was logged */
     tw_engine_outliers_t outliers;
     double recent_loss;     /* moving mean of losses, for thinwire.loss_jump; 0: none yet */
     double wait_sec;        /* time since the engine was made that communication blocked the compute thread */

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from . import capi, inside, names, policy
+from . import capi, inside, muon, names, policy
 from .collectives import operations, shapes, staging
 from .engine import segments
 from .engine.communicators import Use
@@ -199,6 +199,7 @@ def patch() -> None:
     """Register the hook with every DDP model that is made from now on, at its first use."""
     inside.check_base()
     report.asked()
+    muon.watch()
     unused.watch()
     inside.wrap(Join, "notify_join_context", _counting)
     inside.wrap(DistributedDataParallel, "join_hook", _joining)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from . import capi, inside, policy
-from .collectives import operations, shapes
+from .collectives import losses, operations, shapes
 from .engine import segments
 from .engine.communicators import Use
 
@@ -119,6 +119,7 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
     @functools.wraps(compute)
     def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
+        losses.warn_of_muon()
         group = _group_of(matrix)
         if group is None:
             return compute(matrix, *options, **named)
@@ -131,10 +132,12 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """From now on _step() does torch.optim.Muon's step for sharded matrices, if this torch is supported."""
+    """From now on _step() does torch.optim.Muon's step for sharded matrices, if this torch is supported; a
+    step warns where gradients are rounded."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):
+            losses.warn_of_muon()
             lists, found = (params, grads, muon_momentum_bufs), {}
             for i, param in enumerate(params):
                 found.setdefault(_group_of(param), []).append(i)

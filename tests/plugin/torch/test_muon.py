@@ -4,13 +4,14 @@ import pytest
 import ranks
 import thinwire
 import torch
-from thinwire import inside, muon
+from thinwire import ddp, inside, muon
 from thinwire.fsdp import hooks
 from thinwire.reporting import unused
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 # Wide, tall, square, with rows that no number of ranks divides, and with fewer rows than there are ranks.
 SHAPES = [(96, 160), (160, 96), (128, 128), (7, 33), (2, 65)]
@@ -78,6 +79,35 @@ def test_bytes_beside_torchs():
     shapes = [(256, 256), (512, 256)]  # what is smaller is not counted
     for theirs, ours in ranks.run(2, check):
         assert theirs > 9 * ours, (theirs, ours)
+
+
+def under_fsdp2(grads):
+    return thinwire.enable(fully_shard(nn.Linear(128, 128, bias=False)), "plain", grads, min_bytes=0)
+
+
+def under_ddp(grads):
+    model = DistributedDataParallel(nn.Linear(128, 128, bias=False))
+    model.register_comm_hook(None, ddp.hook(grads, min_bytes=0))
+    ddp.patch()
+    return model
+
+
+@pytest.mark.parametrize("made", [under_fsdp2, under_ddp])
+@pytest.mark.parametrize("grads", ["int4", "lossless"])
+def test_rounded_gradients_are_warned_of(made, grads):
+    """Once, on rank 0. A model is needed: only its reductions round."""
+
+    def check(_rank):
+        torch.manual_seed(0)
+        model = made(grads)
+        optimizer = torch.optim.Muon(model.parameters())
+        for _ in range(4):
+            model(torch.randn(8, 128)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return len(ranks.logged("Muon updates matrices"))
+
+    assert ranks.run(2, check, TW_COLL_MODEL="inter:beta=400gbit") == ([1, 0] if grads == "int4" else [0, 0])
 
 
 def test_replicas_step_alike():

@@ -43,6 +43,19 @@ TEST_F(MuonTrains, AllStagesTheSame)
     EXPECT_EQ(train({0, 0, 1, 1}, {"thinwire.threads=2"}).losses(), want);
 }
 
+/* Once, on rank 0, however many matrices there are; fine codes are no matter. */
+TEST_F(MuonTrains, RoundedGradientsAreWarnedOf)
+{
+    const std::string warning = "Muon makes directions that hold only errors as long as all others";
+    train({0, 1}, {"thinwire.gradients=int8", "zero_optimization.stage=2"});
+    EXPECT_EQ(log_count(warning), 0u);
+    expect_log(warning);
+    train({0, 1}, {"thinwire.gradients=int4", "zero_optimization.stage=2"});
+    EXPECT_EQ(log_count(warning), 1u);
+    EXPECT_EQ(tw::train_on({0, 1}, {"thinwire.gradients=int4", "zero_optimization.stage=2"}).status, TW_OK);
+    EXPECT_EQ(log_count(warning), 1u);
+}
+
 /* Frozen matrices have none; widths need fit no number of ranks. */
 TEST_F(MuonTrains, GroupsAndOddShapes)
 {
