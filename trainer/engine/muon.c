@@ -158,9 +158,14 @@ static size_t count_pieces(const tw_engine_t *engine, const tw_engine_unit_t *un
 
 /* ---- the exchange -------------------------------------------------------------------------------------- */
 
-static tw_status_t muon_post(tw_engine_t *engine, const tw_engine_unit_t *unit, const tw_coll_args_t *args)
+/** Post an operation on momenta or matrices. They are encoded where gradients are, but never rounded. */
+static tw_status_t muon_post(tw_engine_t *engine, const tw_engine_unit_t *unit, tw_coll_args_t *args)
 {
+    static const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
     uint64_t planned = TW_ENGINE_NOT_PLANNED;
+    if (tw_train_codec(&engine->codecs.gradients)) {
+        tw_engine_encode(engine, &lossless, args);
+    }
     return tw_engine_post(engine, &muon_place_of(engine, unit)->ops, args, INT64_MAX, &planned);
 }
 
@@ -180,7 +185,7 @@ static tw_status_t muon_exchange(tw_engine_t *engine, const tw_engine_unit_t *un
                                  .n_elems = is_back ? n_owned : n_sent,
                                  .counts = is_back ? muon->recv_counts : muon->counts,
                                  .recv_counts = is_back ? muon->counts : muon->recv_counts};
-    const tw_coll_args_t args = {
+    tw_coll_args_t args = {
         .op = TW_COLL_ALLTOALL, .type = TW_TYPE_BF16, .segments = &segment, .n_segments = 1};
     return muon_post(engine, unit, &args);
 }
@@ -198,7 +203,7 @@ static tw_status_t hand_round(tw_engine_t *engine, const tw_engine_unit_t *unit)
                 .dst = sent_place(engine, unit, t), .n_elems = engine->tensors[t].n_elems, .counts = counts};
         }
     }
-    const tw_coll_args_t args = {
+    tw_coll_args_t args = {
         .op = TW_COLL_ALLGATHER, .type = TW_TYPE_BF16, .segments = engine->segments, .n_segments = n};
     return muon_post(engine, unit, &args);
 }

@@ -296,6 +296,15 @@ static int is_muons(const counting_t *counting, size_t tensor)
     return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
+/** Return the bytes of an element of a momentum: without loss, encoded where gradients are. For the lossless
+ *  codec they are an estimate. */
+static double momentum_bytes(const counting_t *counting)
+{
+    const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
+    int is_encoded = tw_train_codec(&counting->codecs->gradients) && counting->cluster->n_nodes > 1;
+    return is_encoded ? tw_quant_usual_bits(&lossless, TW_TYPE_BF16) / 8.0 : 2.0;
+}
+
 /** Return the flow of a matrix's pieces to its owner and back. */
 static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int owner)
 {
@@ -303,9 +312,9 @@ static tw_plan_flow_t matrix_flow(const counting_t *counting, size_t tensor, int
     cut_t all = whole(counting, counting->tensors[tensor].unit);
     tw_plan_flow_t flow = {0};
     for (int rank = 0; rank < world_of(counting->cluster); rank++) {
-        double bytes = 2.0 * 2.0 * (double)piece_elems(counting, &all, tensor, rank);
-        flow.inter_node += rank / n_local != owner / n_local ? bytes : 0.0;
-        flow.in_node += rank / n_local == owner / n_local && rank != owner ? bytes : 0.0;
+        double elems = 2.0 * (double)piece_elems(counting, &all, tensor, rank);
+        flow.inter_node += rank / n_local != owner / n_local ? momentum_bytes(counting) * elems : 0.0;
+        flow.in_node += rank / n_local == owner / n_local && rank != owner ? 2.0 * elems : 0.0;
     }
     return flow;
 }
@@ -327,19 +336,20 @@ static tw_plan_flow_t muon_flow(const counting_t *counting, int unit)
     size_t first, n = tw_hpz_layout_tensors(counting->layout, unit, &first);
     int owner = 0, is_stage_0 = counting->options->stage == 0;
     tw_plan_flow_t flow = {0}, signatures = world_signatures(counting->cluster);
-    double bytes = 0.0;
+    double elems = 0.0;
     for (size_t t = 0; t < first + n; t++) {
         if (is_muons(counting, t) && t >= first) {
             tw_plan_flow_t one = matrix_flow(counting, t, owner % world_of(counting->cluster));
             flow = traffic_sum_of(&flow, &one);
-            bytes += 2.0 * (double)counting->tensors[t].n_elems;
+            elems += (double)counting->tensors[t].n_elems;
         }
         owner += is_muons(counting, t);
     }
-    if (bytes == 0.0) {
+    if (elems == 0.0) {
         return flow;
     }
-    tw_plan_flow_t all = world_pieces(counting->cluster, bytes, bytes), pairs = pairs_flow(counting->cluster);
+    tw_plan_flow_t all = world_pieces(counting->cluster, momentum_bytes(counting) * elems, 2.0 * elems),
+                   pairs = pairs_flow(counting->cluster);
     signatures = times(&signatures, is_stage_0 ? 1.0 : 2.0);
     flow = traffic_sum_of(&flow, &pairs);
     return traffic_sum_of(is_stage_0 ? &all : &flow, &signatures);
