@@ -139,7 +139,7 @@ static void print_advice(const tw_doctor_step_t *step)
               rounded = step->plain_sec >= LEAST_GAIN * rounded_sec;
     char count[32], plain[32], coded[32], with_loss[32];
     printf("thinwire: a step of %s parameters takes %s s on these links, with Thinwire %s s and no loss "
-           "changed, %s s with TW_GRADS=%s: ",
+           "changed, %s s with TW_GRADS=%s (changes losses, Muon's most: docs/loss.md): ",
            count_text(step->n_params, count), sec_text(step->plain_sec, plain),
            sec_text(step->lossless_sec, coded), sec_text(rounded_sec, with_loss), grads);
     if (lossless || rounded) {

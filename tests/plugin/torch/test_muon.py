@@ -93,9 +93,9 @@ def under_ddp(grads):
 
 
 @pytest.mark.parametrize("made", [under_fsdp2, under_ddp])
-@pytest.mark.parametrize("grads", ["int4", "lossless"])
+@pytest.mark.parametrize("grads", ["int4", "int8", "lossless"])
 def test_rounded_gradients_are_warned_of(made, grads):
-    """Once, on rank 0. A model is needed: only its reductions round."""
+    """Once, on rank 0; fine codes are no matter. A model is needed: only its reductions round."""
 
     def check(_rank):
         torch.manual_seed(0)
