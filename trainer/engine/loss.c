@@ -71,7 +71,7 @@ static void warn_of_muon(tw_engine_t *engine, size_t tensor, const tw_quant_loss
     engine->has_warned_of_muon = 1;
     tw_warn(
         "step %llu: rounding errors are %.0f %% of the gradients of %s, and Muon makes directions that hold "
-        "only errors as long as all others: validation losses were 5 to 9 %% worse in our runs; set "
+        "only errors as long as all others: validation losses were 4 to 9 %% worse in our runs; set "
         "thinwire.gradients=lossless, or int8 (the only such line; see gradients_error in --metrics)",
         (unsigned long long)engine->steps_done + 1, 100 * error, engine->names[tensor]);
 }

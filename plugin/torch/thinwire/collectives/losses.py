@@ -17,8 +17,8 @@ SAMPLE_ELEMS = 16384  # about the elements of one parameter that are measured: t
 # its relative error is above MOST_ERROR.
 LOOKS, MOST_ZEROS, MOST_ERROR = 3, 0.5, 0.5
 MOST_MUON_ERROR = 0.03  # the same, of a parameter that Muon updates: docs/loss.md has what larger ones do
-ROUNDED_MUON = ("gradients are rounded, and Muon updates matrices: it makes all directions of an update equal, "
-                "also those that hold only errors. In our runs validation losses were 5 to 9 % worse; set "
+ROUNDED_MUON = ("gradients are rounded, and Muon updates matrices: all directions of an update become equal,"
+                " also those that hold only errors. In our runs validation losses were 4 to 9 % worse; set "
                 "TW_GRADS=lossless, or int8")
 
 
