@@ -225,8 +225,12 @@ def main():
         args.nodes, args.ranks_per_node, "not shaped" if args.link == "none" else args.link, args.steps,
         args.lr, args.warmup))
     print(" ".join(cell(text, width) for _, text, width, _, _ in COLUMNS), flush=True)
-    for seed in range(args.first_seed, args.first_seed + args.seeds):
-        well = run_seed(args, seed, rows) and well
+    try:
+        for seed in range(args.first_seed, args.first_seed + args.seeds):
+            well = run_seed(args, seed, rows) and well
+    except KeyboardInterrupt:
+        well = False
+        print("# interrupted: %d rows are complete" % len(rows), flush=True)
     report_seeds(rows)
     return finish(rows, args.json) or not well
 
