@@ -3,6 +3,7 @@
 #include "trainer/pool.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,12 +110,23 @@ static void *work(void *ctx)
 
 /* ---- create and destroy -------------------------------------------------------------------------------- */
 
+/** Start a worker with all signals blocked: a handler must not run on the stack of a thread that computes. */
+static int start_worker(worker_t *worker)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&worker->thread, NULL, work, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static tw_status_t start_workers(tw_pool_t *pool)
 {
     for (int i = 0; i < pool->n_threads - 1; i++) {
         worker_t *worker = &pool->workers[i];
         *worker = (worker_t){.pool = pool, .index = i + 1};
-        int error = pthread_create(&worker->thread, NULL, work, worker);
+        int error = start_worker(worker);
         TW_FAIL_IF(error != 0, TW_ERR_IO, "thread %d of %d that compute does not start: %s", i + 2,
                    pool->n_threads, strerror(error));
         pool->n_workers++;

@@ -540,12 +540,20 @@ static void ask_to_end(int number)
     }
 }
 
-/** Catch the signals by which launchers and terminals ask to end, unless they are ignored (nohup). */
+/** Catch the signals by which launchers and terminals ask to end, unless they are ignored (nohup). The
+ *  handler has a stack of its own: while oneDNN multiplies, the stack's register may point to its data, and a
+ *  handler on the thread's stack would write over them. */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};
+    static char stack[64 << 10];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    if (sigaltstack(&own, NULL) != 0) {
+        tw_warn("no stack for signals: %s", strerror(errno));
+        return;
+    }
     for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
-        struct sigaction before, action = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART};
+        struct sigaction before, action = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART | SA_ONSTACK};
         if (sigaction(requests[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
             (void)sigaction(requests[i], &action, NULL);
         }
