@@ -1,6 +1,7 @@
 /* A run that is left alone: a rank of it is killed, or asked to end, and the same command goes on from the
  * last checkpoint, with the losses of a run that nothing happened to. */
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <dirent.h>
@@ -221,6 +222,36 @@ TEST_F(Restart, AfterCtrlC)
 TEST_F(Restart, AfterTheTerminalIsGone)
 {
     expect_goes_on([](const process::Child &box) { kill(-box.pid(), SIGHUP); }, 75);
+}
+
+/* oneDNN may use the stack's register for other things while it multiplies: a handler on that stack would
+ * write over them. So: signals all the time while a step computes. The losses are as without any. */
+TEST_F(Restart, SignalsWhileItMultiplies)
+{
+    auto larger = [this](const std::string &name, const Metrics &metrics) {
+        process::Spec spec = job({"trainer/train", "--nodes", "1", "--ranks-per-node", "1"}, name, metrics);
+        for (const char *set : {"model.n_embd=128", "model.n_layer=4", "thinwire.sequence_length=128",
+                                "train_batch_size=8", "thinwire.steps=6"}) {
+            spec.argv.insert(spec.argv.end(), {"--set", set});
+        }
+        return spec;
+    };
+    Metrics whole(folder_ + "/whole.metrics"), metrics(folder_ + "/metrics");
+    process::Child undisturbed(larger("whole", whole));
+    ASSERT_EQ(0, run_to_end(&undisturbed, &whole).code);
+    process::Child child(larger("run", metrics));
+    ASSERT_NO_FATAL_FAILURE(run_to(&child, &metrics, 1));
+    const pid_t victim = find_rank("TW_CLUSTER_TEST_MARK=run" + std::to_string(getpid()), 0);
+    ASSERT_GT(victim, 0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < end && kill(victim, SIGTERM) == 0) {
+        usleep(20);
+    }
+    process::Result result = run_to_end(&child, &metrics);
+    EXPECT_EQ(75, result.code) << result.err;
+    for (const auto &[step, loss] : metrics.losses()) {
+        EXPECT_EQ(whole.losses().at(step), loss) << "step " << step;
+    }
 }
 
 /** The tasks of a job as Slurm starts them on two nodes of two, and the signals that it sends. A job that is
