@@ -119,7 +119,7 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
     @functools.wraps(compute)
     def computed(matrix: typing.Any, *options: object, **named: object) -> typing.Any:
-        losses.warn_of_muon()
+        losses.sampler.has_muon = True
         group = _group_of(matrix)
         if group is None:
             return compute(matrix, *options, **named)
@@ -132,12 +132,11 @@ def at_owner(compute: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callab
 
 
 def watch() -> None:
-    """From now on _step() does torch.optim.Muon's step for sharded matrices, if this torch is supported; a
-    step warns where gradients are rounded."""
+    """From now on _step() does torch.optim.Muon's step for sharded matrices, if this torch is supported."""
 
     def make(original):
         def _single_tensor_muon(params, grads, muon_momentum_bufs, **options):
-            losses.warn_of_muon()
+            losses.sampler.has_muon = True
             lists, found = (params, grads, muon_momentum_bufs), {}
             for i, param in enumerate(params):
                 found.setdefault(_group_of(param), []).append(i)

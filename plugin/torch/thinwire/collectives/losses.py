@@ -26,14 +26,6 @@ def too_much(loss: Loss) -> bool:
     return loss.looks >= LOOKS and (loss.zeros > MOST_ZEROS or loss.error > MOST_ERROR)
 
 
-def warn_of_muon() -> None:
-    """Warn if gradients are rounded so coarsely that Muon's steps suffer."""
-    found = [loss for kind, one in list(book.tallies.items()) if kind != "all-gather"
-             for loss in list(one.losses.values())]
-    if any(loss.error > MOST_MUON_ERROR for loss in found):
-        warn(ROUNDED_MUON)
-
-
 def _advice(kind: str, name: str, codec: capi.Codec) -> str:
     variable = "TW_WEIGHTS" if kind == "all-gather" else "TW_GRADS"
     exempt = 'set %s="%s;%s=lossless"' % (variable, codec, name)
@@ -46,6 +38,7 @@ class _Sampler:
     def __init__(self) -> None:
         self._samplers: dict[str, C.c_void_p] = {}
         self._lock = threading.Lock()
+        self.has_muon = False  # Muon updates matrices in this process
 
     def _sampler(self, codec: capi.Codec) -> C.c_void_p:
         key = str(codec)
@@ -83,6 +76,8 @@ class _Sampler:
             warn("%s of %s loses too much by %s: %s (bounds: %.0f %%, %.2f); %s" % (
                 operation.kind, name, codec, loss, 100 * MOST_ZEROS, MOST_ERROR,
                 _advice(operation.kind, name, codec)), once="lost %s %s" % (operation.kind, name))
+        if self.has_muon and operation.kind != "all-gather" and loss.error > MOST_MUON_ERROR:
+            warn(ROUNDED_MUON)
 
 
 sampler = _Sampler()
