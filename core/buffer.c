@@ -17,7 +17,7 @@ void *tw_buffer_alloc(size_t bytes)
     if (posix_memalign(&buffer, huge ? HUGE_PAGE_BYTES : unit, whole) != 0) {
         return NULL;
     }
-    /* Only for whole huge pages of the buffer. A kernel without huge pages ignores the advice. */
+    /* Advise only whole huge pages of the buffer. A kernel without huge pages ignores the advice. */
     if (huge) {
         (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     }

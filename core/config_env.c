@@ -1,4 +1,4 @@
-/* Finds variables that nobody knows, and the names that they may have been meant to be. */
+/* Finds environment variables whose names are unknown, and the known names nearest to them. */
 #include "core/config_value.h"
 
 #include <ctype.h>
@@ -48,7 +48,7 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *tw_nearest_name(const char *name, const char *const *candidates, size_t n_candidates)
 {
-    /* A third of the letters may be wrong, plus one, so that a short name may have an error, too. */
+    /* A third of the letters may be wrong, plus one, so that a short name may have an error. */
     size_t limit = strlen(name) / 3 + 1;
     const char *nearest = NULL;
     if (strlen(name) >= NAME_BYTES) {
@@ -86,8 +86,8 @@ static int env_is_known(const char *name, const char *const *known, size_t n_kno
     return 0;
 }
 
-/** Warn about the environment entry NAME=value if its name begins with PREFIX and is unknown. Returns 1
- *  then. */
+/** Warn about the environment entry NAME=value if its name begins with PREFIX and is unknown; with only_near,
+ *  only if it is also near a known one. Returns 1 if it has warned. */
 static size_t check_entry(const char *entry, const char *const *known, size_t n_known, int only_near)
 {
     char name[NAME_BYTES];

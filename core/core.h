@@ -43,7 +43,7 @@ void tw_log(tw_log_level_t level, const char *file, int line, const char *format
 /** Errors of a thread, kept back until it is known whether another rank has logged the same ones. */
 typedef struct tw_log_held {
     struct tw_log_line *first, *last;
-    struct tw_log_held *outer; /**< the tw_log_held_t that this thread began to fill before, or NULL */
+    struct tw_log_held *outer; /**< the tw_log_held_t that this thread filled before this one, or NULL */
 } tw_log_held_t;
 
 /** Keep back the errors that this thread logs, until tw_log_keep_end. If memory is out, log them at once. */

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-/** Read without a lock, as it changes only in a forked child, which has one thread then. */
+/** It needs no lock: it changes only in a new child, which has one thread. */
 static unsigned n_forks;
 
 static void fork_count_one(void)

@@ -5,8 +5,8 @@
 
 TW_C_BEGIN
 
-/** Read the first line of a file that begins with `begins` ("": the first line), without its newline. If
- *  there is none, or no file, returns 0 and an empty line. */
+/** Read the first of a file's lines that begin with `begins` ("": any line), without its newline. Returns 1;
+ *  or 0, and an empty line, if there is no such line or no file. */
 int tw_line_read(const char *path, const char *begins, char *line, size_t n);
 
 TW_C_END

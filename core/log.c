@@ -1,5 +1,4 @@
-/* The log. It is the one place of the library with global state. Its level is not read by tw_config_init,
- * because that function logs. */
+/* The log. Its level is not read by tw_config_init, because that function logs. */
 #include "core/config_value.h"
 
 #include <pthread.h>
@@ -64,8 +63,8 @@ void tw_log_set_level(tw_log_level_t level)
     atomic_store(&current_level, (int)level);
 }
 
-/** Read the level from the environment when it is first asked for. The level is set to the default before: a
- *  wrong variable is an error that is logged, and that log must not ask for the level again. */
+/** Read the level from the environment, when it is first asked for. Sets the default before that, so that
+ *  tw_error, which logs a wrong variable, finds a level. */
 static tw_log_level_t init_level(void)
 {
     const tw_config_field_t *field = &log_fields[0];

@@ -55,7 +55,7 @@ typedef struct tw_flags {
  *  directory: `bazel run` starts programs elsewhere, but relative paths are the user's. */
 void tw_flags_read(const tw_flags_t *flags, int argc, char **argv, void *options);
 
-/** A tw_flag_take_t for a link's rate of 1mbit or more, or 0: not shaped. Stores a double in bit/s. */
+/** A tw_flag_take_t for a link's rate: at least 1mbit, or none. Stores a double in bit/s; 0: not shaped. */
 void tw_flag_take_link(struct argp_state *state, const tw_flag_t *flag, void *options, const char *text);
 /** Helper for a tw_flag_take_t that parses a list: call add(state, flag, options, item) for each item between
  *  commas. An item longer than 127 characters is cut. */

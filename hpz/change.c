@@ -94,7 +94,7 @@ static size_t change_aligned(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/** Write zeros from `at`, which is `bytes` past an aligned address, to the next one, and return that. */
+/** Write zeros from `at`, `bytes` past an aligned address, to the next aligned address, and return it. */
 static uint8_t *pad(uint8_t *at, size_t bytes)
 {
     memset(at, 0, change_aligned(bytes) - bytes);

@@ -71,8 +71,8 @@ static tw_status_t post_record(tw_hpz_keeper_t *keeper, tw_hpz_gather_t *gather)
     return post_counted(keeper->rail_records, &args, gather, &gather->meeting);
 }
 
-/** Return 1 if this gather, which makes version + 1, checks the replicas. A gather without changes leaves the
- *  version, so that the next one need not check again. */
+/** Return 1 if this gather, which makes version + 1, checks the replicas. If nothing has changed, the version
+ *  stays, and the next gather does not check again. */
 static int is_check_due(const tw_hpz_kept_t *kept)
 {
     uint64_t steps = kept->keeper->check_steps, next = kept->version + 1;

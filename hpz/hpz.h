@@ -26,7 +26,6 @@
  *  With gradients of 4 bits (0.258 M), a step sends 0.516 M with 4-bit changes, which is 0.172 of ZeRO-3's 3
  *  M, and 0.133 of it with 2 bits. Unquantized tensors (0.9 % of a GPT of width 128) add 0.005.
  *
- *  Threads: only one thread at a time may use an hpz and its communicators. If params.coll has a progress
  *  Threads: one thread at a time may use an hpz and its communicators. If params.coll has a progress thread,
  *  other threads may use the communicators meanwhile, but not the hpz. All ranks call in the same order.
  *  Source: ZeRO++ (arXiv 2306.10209), section 3.2, for the secondary partition. The quantized delta is error
@@ -105,8 +104,8 @@ tw_hpz_piece_t tw_hpz_piece_of_rank(const tw_hpz_t *hpz, size_t tensor, int rank
 /** Fill in the arguments of an all-gather of a unit over all ranks, from primary parts to the whole unit, or
  *  of a reduce-scatter in the other direction. `part`: this rank's primary part, [tw_hpz_primary_elems] of
  *  `type`; `full`: [tw_hpz_full_elems]. The caller adds codec, reduction, factor, seed and step, and runs,
- *  posts or plans it on params.coll. args->segments belongs to the hpz and is valid until the next such
- *  call. */
+ *  posts or plans it on params.coll. args->segments belongs to the hpz and is valid until the next call that
+ *  uses the hpz. */
 void tw_hpz_gather_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *part, void *full,
                         tw_coll_args_t *args);
 void tw_hpz_reduce_args(tw_hpz_t *hpz, int unit, tw_type_t type, const void *full, void *part,
@@ -175,15 +174,15 @@ tw_status_t tw_hpz_sync_test(tw_hpz_t *hpz, int unit);
 /** Post the messages for which all ranks' lengths have arrived. Optional: begin and finish do so, too. */
 tw_status_t tw_hpz_progress(tw_hpz_t *hpz);
 
-/** Return the inter-node bytes that this rank sends in a sync of a unit. `bits`: bits a weight, if
- *  lossless. */
+/** Return the inter-node bytes that this rank sends in a sync of a unit. `bits`: bits a weight, if lossless.
+ *  Needs params.coll and replicas. */
 uint64_t tw_hpz_planned_sync_bytes(tw_hpz_t *hpz, int unit, tw_hpz_sync_t kind, double bits);
 
 /** Check that all replicas have this version and equal those of their rail. Collective over params.coll. If
  *  not, all ranks return TW_ERR_MISMATCH (logged with rank, unit and tensor), and a full sync repairs the
  *  replicas. Each rank sends 16 bytes a tensor. */
 tw_status_t tw_hpz_check(tw_hpz_t *hpz, uint64_t version);
-/** Return 1 if TW_HPZ_CHECK_STEPS asks for a check at this version, of this hpz's replicas or of others. */
+/** Return 1 if TW_HPZ_CHECK_STEPS asks for a check at this version, also of replicas outside the hpz. */
 int tw_hpz_check_due(const tw_hpz_t *hpz, uint64_t version);
 
 /* ---- what can be asked --------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ TW_C_BEGIN
 
 /** What a rank tells the other ranks of its rail about a gather, before the changes. */
 typedef struct tw_hpz_record {
-    uint64_t unit;   /**< hash of the unit's name and parts */
+    uint64_t unit;   /**< hash of the unit's name, run_bytes, parts and codec */
     uint64_t gather; /**< number of the gather, from 1 */
     /** version of the replica that the change starts from; 0: no replica yet, so runs are sent as they are */
     uint64_t version;

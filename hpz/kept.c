@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What a rank tells others about a unit to be kept: a hash of its params, and if the rank has room. */
+/* What a rank tells others about a unit to be kept: a hash of its params, and whether the rank has room. */
 typedef struct offer {
     uint64_t id;
     uint64_t has_room;

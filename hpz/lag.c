@@ -145,7 +145,7 @@ static size_t late_elems(const tw_hpz_t *hpz, int unit, tw_hpz_late_t late)
     return block_elems(hpz, piece_in_unit(hpz, unit, late.tensor, hpz->node, &t), late.block);
 }
 
-/** Return 1 if this slice contains a block that was late after the last sync. */
+/** Return 1 if a block that was late after the last sync is in this slice. */
 static int is_in(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer, tw_hpz_late_t late)
 {
     size_t t;

@@ -1,5 +1,4 @@
-/** Computes who owns what, by arithmetic only. A tensor is split over the places of a node, and each of these
- *  parts over the nodes. */
+/** Computes who owns what, as layout.h describes. */
 #include "hpz/layout.h"
 
 #include <limits.h>

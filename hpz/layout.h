@@ -42,12 +42,11 @@ void tw_hpz_layout_destroy(tw_hpz_layout_t *layout);
 int tw_hpz_layout_units(const tw_hpz_layout_t *layout);
 /** Return how many tensors a unit has; *first is the index of the first. */
 size_t tw_hpz_layout_tensors(const tw_hpz_layout_t *layout, int unit, size_t *first);
-/** Return the number of elements of a whole unit; of its secondary part at `local`; of its primary part. */
+/** Return the number of elements of a whole unit; of its secondary part at `local`; of a primary part. */
 size_t tw_hpz_full_elems(const tw_hpz_layout_t *layout, int unit);
 size_t tw_hpz_secondary_elems(const tw_hpz_layout_t *layout, int unit, int local);
 size_t tw_hpz_primary_elems(const tw_hpz_layout_t *layout, int unit, int node, int local);
-/** Return the piece of tensor number `tensor` in the whole unit; in the secondary part; in the primary
- *  one. */
+/** Return a tensor's piece in the whole unit; in the secondary part at `local`; in a primary part. */
 tw_hpz_piece_t tw_hpz_full_piece(const tw_hpz_layout_t *layout, size_t tensor);
 tw_hpz_piece_t tw_hpz_secondary_piece(const tw_hpz_layout_t *layout, size_t tensor, int local);
 tw_hpz_piece_t tw_hpz_primary_piece(const tw_hpz_layout_t *layout, size_t tensor, int node, int local);

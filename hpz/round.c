@@ -135,7 +135,7 @@ void tw_hpz_round_begin(tw_hpz_round_t *round, const uint8_t *fresh)
     }
 }
 
-/** Return how many elements the chunk of a part that begins at `first` has. */
+/** Return the number of elements of a part's chunk, which begins at element `first` of the part. */
 static size_t chunk_of(const tw_hpz_round_t *round, const part_t *part, size_t first)
 {
     size_t rest = part->n_elems - first;

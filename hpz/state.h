@@ -175,7 +175,7 @@ tw_status_t tw_hpz_lag_measure(tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer)
 /** Start measuring lags for a new sync; and, when all of it has been applied, store them in unit->lag. */
 void tw_hpz_lag_begin(tw_hpz_unit_t *unit);
 void tw_hpz_lag_end(tw_hpz_unit_t *unit);
-/** Return the bytes that late blocks add to this rank's message; the most that they add to a node's. */
+/** Return the bytes that late blocks add to this rank's message; and the most that they add to a node's. */
 size_t tw_hpz_late_bytes(const tw_hpz_t *hpz, const tw_hpz_transfer_t *transfer);
 size_t tw_hpz_late_bytes_max(const tw_hpz_t *hpz, int unit, tw_hpz_slice_t slice, int node);
 /** Write the late blocks into a message at `at`; and apply the late blocks at `at` in a message. */

@@ -1,9 +1,9 @@
 /** Exchanges a unit's changes along the rail. A large unit goes slice by slice.
  *
  *  Messages of variable length are posted when all lengths have arrived, in the order in which the slices
- *  began. Lengths and messages have separate communicators, so all ranks use this order, whenever lengths
- *  arrive. How many slices are under way depends on sync_elems and on timing. Their order does not, because
- *  no unit begins before all slices of the previous one have begun. */
+ *  began. Lengths and messages have separate communicators, so all ranks post in this order, no matter when
+ *  lengths arrive. How many slices are under way depends on sync_elems and on timing. Their order does not,
+ *  because no unit begins before all slices of the previous one have begun. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -330,7 +330,7 @@ static tw_status_t begin_slice(tw_hpz_t *hpz, int unit)
     return TW_OK;
 }
 
-/** Return 1 if the next slice of a unit may begin. The first one may always. */
+/** Return 1 if the next slice of a unit may begin. It always may if no slice of the unit is under way. */
 static int may_begin_slice(const tw_hpz_t *hpz, int unit)
 {
     return STAILQ_EMPTY(&hpz->units[unit].sync.transfers) || has_room(hpz, unit);

@@ -238,7 +238,7 @@ err_file:
 
 static tw_status_t map_file(const char *path, void **map, size_t *bytes)
 {
-    /* non-blocking: opening a FIFO would wait for a writer */
+    /* non-blocking, because opening a FIFO would otherwise wait for a writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {

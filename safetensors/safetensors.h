@@ -36,15 +36,15 @@ typedef struct tw_safetensors tw_safetensors_t;
  *  any other defect; TW_ERR_NO_MEMORY. Each is logged with the names of the file and the tensor. The file
  *  must not shrink while it is open. */
 tw_status_t tw_safetensors_open(const char *path, tw_safetensors_t **out);
-/** Do the same with a file of n_bytes that is already in memory. `bytes` is borrowed until close; `label`,
- *  its name in messages, is copied. */
+/** Do what tw_safetensors_open does, with a file of n_bytes that is in memory. `bytes` is borrowed until
+ *  close; `label`, the file's name in messages, is copied. */
 tw_status_t tw_safetensors_parse(const void *bytes, size_t n_bytes, const char *label,
                                  tw_safetensors_t **out);
 /** Close a file and free all that was got from it. Accepts NULL. */
 void tw_safetensors_close(tw_safetensors_t *file);
 
-/** Return the number of tensors; and one of them, in the file's order, borrowed, or NULL past the last. */
 size_t tw_safetensors_count(const tw_safetensors_t *file);
+/** Return tensor `index`, borrowed, in the order of the tensors' data; NULL past the last. */
 const tw_safetensors_tensor_t *tw_safetensors_get(const tw_safetensors_t *file, size_t index);
 /** Find a tensor by its name, in linear time; return NULL if there is none. */
 const tw_safetensors_tensor_t *tw_safetensors_find(const tw_safetensors_t *file, const char *name);
@@ -73,8 +73,8 @@ tw_status_t tw_safetensors_writer_create(const char *path, const tw_safetensors_
  *  bytes than the tensors have; TW_ERR_IO. */
 tw_status_t tw_safetensors_writer_write(tw_safetensors_writer_t *writer, const void *data, size_t bytes);
 /** End a file once all data are written: flush it to the disk and rename it to `path`. Frees the writer in
- *  any case. TW_ERR_INVALID (logged): bytes are missing; TW_ERR_IO. After an error `path` does not exist or
- *  has its old content. */
+ *  any case. TW_ERR_INVALID (logged): bytes are missing; TW_ERR_IO. After an error `path` is as it was
+ *  before, unless only the flush of the new name has failed: then `path` is the new file. */
 tw_status_t tw_safetensors_writer_finish(tw_safetensors_writer_t *writer);
 /** Stop writing: remove the unfinished file and free the writer. Accepts NULL. */
 void tw_safetensors_writer_destroy(tw_safetensors_writer_t *writer);

@@ -66,8 +66,8 @@ typedef struct tw_p2p_params {
  *  TW_ERR_NO_MEMORY. */
 tw_status_t tw_p2p_create(const tw_p2p_params_t *params, tw_p2p_t **out);
 /** Destroy p2p. Remaining requests are freed; their buffers are no longer touched. First blocks until all
- *  that was sent to closed peers has gone out, within one timeout for all of them. Skips that if a peer was
- *  closed with messages under way. Accepts NULL. */
+ *  that was sent to closed peers has gone out, within one timeout for all of them; but not if a peer with
+ *  messages under way was closed within the last timeout. Accepts NULL. */
 void tw_p2p_destroy(tw_p2p_t *p2p);
 /** Make tw_p2p_destroy leave UCX's workers open until the process ends, because closing them may wait for a
  *  peer that has failed and never answers. They are not used any more, so they touch no buffers, but cost
@@ -123,8 +123,8 @@ void tw_p2p_peer_mark(const tw_p2p_peer_t *peer, int traffic_class);
 int tw_p2p_peer_id(const tw_p2p_peer_t *peer);
 /** Find a peer by its id. Returns NULL if there is none. */
 tw_p2p_peer_t *tw_p2p_peer_find(const tw_p2p_t *p2p, int id);
-/** For owners without hooks. Return 1 if the peer has failed; or if it has closed in order and all that it
- *  sent has arrived. Its requests then end with TW_ERR_PEER (logged once). */
+/** For owners without hooks. has_failed: 1 if the peer has failed; has_closed: 1 if it has closed in order
+ *  and all that it sent has arrived. In both cases its requests end with TW_ERR_PEER (logged once). */
 int tw_p2p_peer_has_failed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_has_closed(const tw_p2p_peer_t *peer);
 int tw_p2p_peer_takes_cuda(const tw_p2p_peer_t *peer);
@@ -185,8 +185,7 @@ void tw_p2p_cancel(tw_p2p_t *p2p, tw_p2p_request_t *request);
 void tw_p2p_cancel_all(tw_p2p_t *p2p);
 /** Make progress. TW_OK: something happened; TW_IN_PROGRESS: nothing did; TW_ERR_PEER: the job has ended. */
 tw_status_t tw_p2p_progress(tw_p2p_t *p2p);
-/** Do the same for a caller that polls one request: progress that request first, and most of the time nothing
- *  else. */
+/** Make progress for a caller that polls one request: on that request first, and mostly on nothing else. */
 tw_status_t tw_p2p_progress_for(tw_p2p_t *p2p, const tw_p2p_request_t *request);
 /** Return 1 if some message is not yet completely taken by the system. */
 int tw_p2p_has_unsent(const tw_p2p_t *p2p);

@@ -79,7 +79,8 @@ static void renew(tw_seal_t *seal)
     seal->n_renewals++;
 }
 
-/** Make the nonce of the next piece, of `bytes`: its number, so that none of 2^64 is used twice. */
+/** Make the nonce of the next piece, of `bytes`: its number, so no nonce is used twice. Renew the key first,
+ *  if it has sealed enough. */
 static void next_nonce(tw_seal_t *seal, size_t bytes, uint8_t nonce[NONCE_BYTES])
 {
     if (seal->key_pieces && (bytes > seal->max_bytes || seal->key_bytes > seal->max_bytes - bytes ||

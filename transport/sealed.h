@@ -1,12 +1,12 @@
-/** One end of a connection that the caller makes. Both ends hold the same secret. Each proves that, and what
- *  they send is sealed: encrypted and authenticated, with keys for this connection and direction only
- *  (X25519, BLAKE2b, then AES-256-GCM, or ChaCha20-Poly1305 if an end's processor has no instructions for
- *  AES; by libsodium).
+/** One end of a connection that the caller makes. Both ends hold the same secret. Each proves that it does,
+ *  and what they send is sealed: encrypted and authenticated, with keys for this connection and direction
+ *  only (X25519, BLAKE2b, then AES-256-GCM, or ChaCha20-Poly1305 if an end's processor has no instructions
+ *  for AES; by libsodium).
  *
  *  Each end sends its hello, and passes the other end's hello to tw_sealed_meet. Then the connecting end
  *  sends a piece of 0 bytes. When the listening end has opened that piece, it sends one, too. An end without
  *  the secret cannot seal it. A piece that was changed, left out, repeated, or taken from elsewhere cannot be
- *  opened, and neither can any later piece. An end has two directions; a thread may use each. */
+ *  opened, and neither can any later piece. One thread may wrap while another unwraps. */
 #ifndef TW_TRANSPORT_SEALED_H
 #define TW_TRANSPORT_SEALED_H
 

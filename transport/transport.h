@@ -25,15 +25,15 @@ typedef struct tw_job {
     int local_rank, local_world;         /**< -1 if the launcher does not say */
     char master_addr[TW_JOB_NAME_BYTES]; /**< host of rank 0 */
     int master_port;
-    /** shared secret, which is never sent: TW_JOB_TOKEN, or if it is not set derived from the job's id */
+    /** the shared secret, which is never sent: TW_JOB_TOKEN; if that is not set, made of the job's id */
     char token[TW_JOB_NAME_BYTES];
     const char *launcher; /**< "torchrun", "openmpi", "pmi", "slurm", "single"; static storage */
 } tw_job_t;
 
 /** Fill in a job from a launcher's variables. Looks in this order for torchrun's RANK WORLD_SIZE LOCAL_RANK
  *  LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT, Open MPI's OMPI_COMM_WORLD_*, PMI(x)'s PMI_RANK PMI_SIZE, and
- *  Slurm's SLURM_PROCID SLURM_NTASKS ... Without any of them, the job has one rank. TW_ERR_CONFIG, logged
- *  with the variable's name, if a set is incomplete or makes no sense. */
+ *  Slurm's SLURM_PROCID SLURM_STEP_NUM_TASKS ... Without any of them, the job has one rank. TW_ERR_CONFIG,
+ *  logged with the variable's name, if a set is incomplete or makes no sense. */
 tw_status_t tw_job_from_env(tw_job_t *job);
 /** Returns 1 if a launcher's variables are set. */
 int tw_job_launched(void);
@@ -65,15 +65,15 @@ tw_status_t tw_transport_create_with(const tw_transport_params_t *params, tw_tra
 #define tw_transport_ucx_create tw_transport_create
 #define tw_transport_ucx_create_with tw_transport_create_with
 #define tw_transport_ucx_params_t tw_transport_params_t
-/** Listen for other ranks as soon as this process knows that it is rank 0. *port becomes any free port. If
- *  `host` is a loopback address, listens on loopback only. Returns the socket, which the caller passes on in
- *  tw_transport_params_t or closes; -1 with errno set on failure. */
+/** Listen for other ranks as soon as this process knows that it is rank 0. Chooses a free port and stores it
+ *  in *port. If `host` is a loopback address, listens on loopback only. Returns the socket, which the caller
+ *  passes on in tw_transport_params_t or closes; -1 with errno set on failure. */
 int tw_transport_listen(const char *host, int *port);
 
 /** Leave the job and free the transport. Posted requests are canceled. Takes a bounded time, also after a
  *  failure. But rank 0, which watches over the others, stays until they have destroyed their transports or
  *  one of them has failed. Accepts NULL. In a process forked from the one that joined the job, this function
- *  does nothing, and all others return TW_ERR_INVALID (logged). */
+ *  does nothing, and all that return a status return TW_ERR_INVALID (logged). */
 void tw_transport_destroy(tw_transport_t *transport);
 
 int tw_transport_rank(const tw_transport_t *transport);
@@ -89,8 +89,7 @@ const char *tw_transport_describe(const tw_transport_t *transport);
 
 /** Post a send or receive of `bytes` (0 allowed) to or from `peer` (own rank allowed). Sender and receiver
  *  must use the same tag (below 2^48) and bytes. Equal tags match in posting order. The buffer is borrowed
- *  until the request is done. A message of another size ends the receive with TW_ERR_TRUNCATED, unless the
- *  receive has may_be_shorter. */
+ *  until the request is done. A message of another size ends the receive with TW_ERR_TRUNCATED. */
 tw_status_t tw_transport_send_post(tw_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                                    size_t bytes, tw_transport_request_t **request);
 tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t tag, void *buffer,
@@ -100,9 +99,9 @@ tw_status_t tw_transport_recv_post(tw_transport_t *transport, int peer, uint64_t
  *  over UCX, if on every rank UCX was built with CUDA and finds a GPU, and all ranks are on one node or
  *  TW_NET_TLS is not tcp. If 0, the caller should send from pinned host memory. */
 int tw_transport_takes(const tw_transport_t *transport, tw_mem_t mem);
-/** Return 1 if a rank of this job needs UCX. It does not if it is alone on its node and TW_NET_TLS is tcp.
- *  job NULL: use the launcher's variables. Without them, or if they do not say how many ranks a node has,
- *  assume that two ranks may share a node. */
+/** Return 1 if a rank of this job needs UCX. It does not if TW_NET_TLS is tcp and it is alone on its node or
+ *  TW_NODE_TLS is none. job NULL: use the launcher's variables. Without them, or if they do not say how many
+ *  ranks a node has, assume that two ranks may share a node. */
 int tw_transport_needs_ucx(const tw_job_t *job);
 /** Return 1 if the UCX of this machine supports this kind of memory. */
 int tw_transport_ucx_knows(tw_mem_t mem);
@@ -114,7 +113,7 @@ typedef struct tw_transport_message {
     void *buffer;
     size_t bytes;
     tw_mem_t mem;       /**< kind of memory of the buffer */
-    int may_be_shorter; /**< receive: `bytes` is the buffer's size, and the message may be shorter */
+    int may_be_shorter; /**< receive: 1: `bytes` is the buffer's size, and the message may be shorter */
     int when_asked;     /**< send: 1: if longer than TW_EAGER, send only when the receiver asks */
 } tw_transport_message_t;
 
@@ -146,7 +145,7 @@ tw_status_t tw_transport_progress(tw_transport_t *transport);
  *  (TW_IN_PROGRESS); or return an error. */
 tw_status_t tw_transport_sleep(tw_transport_t *transport, double timeout_sec);
 /** Make the current tw_transport_sleep, or if there is none the next one, return at once with TW_OK. Several
- *  calls before then count as one. Any thread, at any time between creation and destruction. */
+ *  calls before that return count as one. Any thread, at any time between creation and destruction. */
 void tw_transport_wake(tw_transport_t *transport);
 
 /** Work to do when messages have arrived or gone. Any user that makes progress on a transport calls the hook,
@@ -165,8 +164,8 @@ typedef struct tw_transport_hook {
 void tw_transport_hook_set(tw_transport_t *transport, tw_transport_hook_t *hook);
 tw_transport_hook_t *tw_transport_hook_get(const tw_transport_t *transport);
 
-/** End the job: on every rank, calls then return TW_ERR_PEER, and name this rank or one that failed just
- *  before. Returns when that is true on this rank, within TW_PEER_TIMEOUT. */
+/** End the job: on every rank, calls then return TW_ERR_PEER, and tw_transport_failed_rank names this rank or
+ *  one that failed just before. Returns when that is so on this rank, within TW_PEER_TIMEOUT. */
 void tw_transport_abort(tw_transport_t *transport, const char *reason);
 /** Return the rank whose failure ended the job, or -1. If a rank has failed, all others name the same one. If
  *  the link of a node has failed, they name a rank behind it, and the ranks behind it may name one that they
@@ -181,7 +180,7 @@ typedef struct tw_transport_counters {
 
 /** Get the totals sent to one peer. */
 void tw_transport_peer_counters(const tw_transport_t *transport, int peer, tw_transport_counters_t *out);
-/** Get the totals sent to other nodes; to other ranks of this node. Messages to itself do not count. */
+/** Get the totals sent to other nodes, and to the other ranks of this node. */
 void tw_transport_inter_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 void tw_transport_in_node_counters(const tw_transport_t *transport, tw_transport_counters_t *out);
 

@@ -37,8 +37,8 @@ int tw_connection_is_open(const tw_connection_t *connection);
 /** Queue a message and send as much as the socket takes. Returns TW_OK even if bytes are left to send.
  *  TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_connection_send(tw_connection_t *connection, int type, const void *payload, size_t bytes);
-/** Do the same for a payload in a writer, which this call cleans up. TW_ERR_NO_MEMORY also if the writer has
- *  failed; TW_ERR_IO, without sending anything, if the connection is closed. */
+/** Do what tw_connection_send does, for a payload in a writer, which this call cleans up. TW_ERR_NO_MEMORY
+ *  also if the writer has failed; TW_ERR_IO, without sending anything, if the connection is closed. */
 tw_status_t tw_connection_send_written(tw_connection_t *connection, int type, tw_msg_writer_t *payload);
 /** Send queued bytes. TW_OK: all are sent; TW_IN_PROGRESS: some are left; TW_ERR_IO. */
 tw_status_t tw_connection_flush(tw_connection_t *connection);

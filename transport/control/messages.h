@@ -104,8 +104,8 @@ typedef struct tw_msg_member {
     char net_tls[TW_MSG_TLS_BYTES], node_tls[TW_MSG_TLS_BYTES];
 } tw_msg_member_t;
 
-/** Who a rank is. Versions come before the members that may change between versions, so a rank can be read
- *  even if it names no version or adds members. Parsing turns unprintable bytes of texts into '?'. */
+/** Who a rank is. In the message, versions come before the members that may change between versions, so that
+ *  every version's JOIN can be parsed. Parsing turns unprintable bytes of texts into '?'. */
 typedef struct tw_msg_join {
     /** random, one per process and attempt to join: tells a second attempt from a second process */
     uint8_t instance[TW_MSG_INSTANCE_BYTES];

@@ -41,8 +41,8 @@ typedef struct tw_token_share {
 
 /** Derive the job's key from its token. TW_ERR_INTERNAL (logged) if libsodium cannot be initialized. */
 tw_status_t tw_token_key_init(tw_token_key_t *key, const char *token);
-/** Returns 1 if an eavesdropper could find the token by brute force: there are fewer than 2^96 texts of its
- *  length with as many different characters. */
+/** Returns 1 if an eavesdropper could find the token by brute force: its characters make fewer than 2^96
+ *  texts of its length. */
 int tw_token_is_weak(const char *token);
 void tw_token_key_cleanup(tw_token_key_t *key);
 void tw_token_random(void *out, size_t bytes);

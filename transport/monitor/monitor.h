@@ -49,10 +49,10 @@ typedef struct tw_monitor_params {
 tw_status_t tw_monitor_create(const tw_monitor_params_t *params, tw_monitor_t **out);
 /** Send some bytes to all ranks and get the bytes of all: lists [world], valid until the next exchange or
  *  destroy. Collective; blocks until all have arrived. TW_ERR_PEER: a rank has failed, or has sent nothing
- *  within the join timeout; TW_ERR_NO_MEMORY; both logged. */
+ *  within the join timeout; TW_ERR_FORMAT: rank 0 has sent malformed lists; both logged. */
 tw_status_t tw_monitor_exchange(tw_monitor_t *monitor, const tw_msg_blob_t *own, tw_msg_blob_t *lists);
-/** Begin to leave. counts ([world], copied): how many messages were sent to each rank; this leaves in order,
- *  with a goodbye, as described above. NULL: without a goodbye. Only the first call has an effect. */
+/** Begin to leave. counts ([world], copied): how many messages were sent to each rank, for the goodbye; NULL:
+ *  leave without a goodbye. Only the first call has an effect. */
 void tw_monitor_leave(tw_monitor_t *monitor, const uint64_t *counts);
 int tw_monitor_has_left(const tw_monitor_t *monitor);
 /** Leave if not done yet, wait until the monitor has left, and free it. Accepts NULL. */

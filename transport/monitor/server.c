@@ -24,7 +24,7 @@ static void server_fail(tw_monitor_t *monitor, int rank, const char *reason)
     tw_monitor_publish(monitor, rank, reason);
 }
 
-/** Tell all ranks that `rank` has said goodbye; when `rank` itself hears it, it may close. */
+/** Tell all ranks, also `rank` itself, that `rank` has said goodbye. When all have, they close. */
 static void rank_goodbye(tw_monitor_t *monitor, int rank, const uint64_t *counts)
 {
     tw_monitor_mark_gone(monitor, rank, counts[0]);
@@ -219,7 +219,7 @@ static void server_receive(tw_monitor_t *monitor)
     }
 }
 
-/** Return 1 if a rank that has not left has been silent for the allowed time, or for nearly_ns less. */
+/** Return 1 if a rank that has not left has been silent for longer than the allowed time less nearly_ns. */
 static int is_silent(const tw_monitor_t *monitor, int rank, uint64_t now, uint64_t nearly_ns)
 {
     const tw_connection_t *connection = &monitor->connections[rank];

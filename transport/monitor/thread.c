@@ -184,8 +184,7 @@ static void farewell(tw_monitor_t *monitor)
     }
 }
 
-/** Excuse time in which this process did not run, because it was stopped or the machine suspended: nobody was
- *  silent then. */
+/** Excuse time in which this process did not run, because it was stopped: nobody was silent then. */
 static void forgive_pause(tw_monitor_t *monitor)
 {
     const uint64_t now = tw_time_ns();

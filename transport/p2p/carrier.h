@@ -21,21 +21,21 @@ typedef struct tw_p2p_carrier {
     /** Prepare to sleep on the worker's descriptor. Returns 1 if there is work already, so do not sleep. */
     int (*arm)(tw_p2p_worker_t *worker);
     /** Send a stream's waiting operations as far as possible now, and finish those that have gone. Returns 1
-     *  if something is left to send that is in no list. */
+     *  if bytes are left to send that belong to no waiting operation. */
     int (*send)(tw_p2p_stream_t *stream);
     /** Read what has arrived on a stream, without first asking whether anything has. is_asked: a caller polls
      *  for it, and may ask again soon. Returns the number of things done. NULL: not possible. */
     unsigned (*receive)(tw_p2p_stream_t *stream, int is_asked);
-    /** Read on if a message was left unread, because a caller now waits for one of the stream's peer. NULL:
-     *  this carrier leaves none unread. */
+    /** Read on if a message was left unread, because a new request may need this message or one behind it.
+     *  NULL: this carrier leaves none unread. */
     void (*resume)(tw_p2p_stream_t *stream);
     /** Release a request's buffer: its operations on this stream end, or go on without the buffer. NULL: they
      *  end, or tw_p2p_ops_disown detaches them. */
     void (*release)(tw_p2p_stream_t *stream, tw_p2p_request_t *request);
     /** Close the stream, because its peer is freed. is_orderly: waiting operations still go out. */
     void (*close)(tw_p2p_stream_t *stream, int is_orderly);
-    /** Block until everything sent has gone out, calling `turn` meanwhile. NULL: not needed, as the kernel
-     *  has everything sent. */
+    /** Block until everything sent has gone out, calling `turn` meanwhile. NULL: not needed, because what was
+     *  sent is in the kernel already. */
     void (*flush)(tw_p2p_worker_t *worker, uint64_t until_ns, void (*turn)(tw_p2p_t *p2p));
     void (*destroy)(tw_p2p_worker_t *worker);
     /* Only TCP has these: */

@@ -3,8 +3,8 @@
 
 #include "transport/p2p/state.h"
 
-/** Most chunks of a stream, the next one included: not fully written, if there are no ACKs; or not yet
- *  acknowledged, which is enough to fill a long wire. */
+/** Most chunks under way on a stream. Without ACKs, those not fully written count; with ACKs, those not yet
+ *  acknowledged, and more of them, to fill a long wire. */
 #define CHUNKS_IN_HAND 2
 #define CHUNKS_TO_ACKNOWLEDGE 3
 /** Most chunks of a peer to hand out before other work gets its turn. */
@@ -177,9 +177,9 @@ void tw_p2p_stream_flush(tw_p2p_stream_t *stream)
     tw_p2p_stream_set_busy(stream, !stream->broken && (is_pending || !TAILQ_EMPTY(&stream->waiting)));
 }
 
-/** Return 1 if a message waits for the next progress. A message that would be announced with several streams
- *  does, so that its sender is not held up while the kernel copies it. With sends_on_credit the owner wants
- *  it sent now, except that a short one soon after another waits, and goes with those that follow. */
+/** Return 1 if an EAGER message waits for the next progress. One longer than the owner's eager_bytes does, so
+ *  that its sender is not held up while the kernel copies it. With sends_on_credit the owner wants it sent
+ *  now, but a short one soon after another waits, and goes with those that follow. */
 static int is_put_off(const tw_p2p_op_t *op)
 {
     const tw_p2p_peer_t *peer = op->stream->peer;

@@ -115,7 +115,7 @@ static tw_status_t send_start(tw_p2p_t *p2p, tw_p2p_request_t *request, int when
     return goes_at_once(request, when_asked) ? send_eager(request) : send_announced(p2p, request);
 }
 
-/** Read CREDIT messages. A sender that only sends messages without asking reads nothing else. */
+/** Read CREDIT messages: a sender that only sends messages without asking has no other reason to read. */
 static void look_for_credit(tw_p2p_t *p2p, tw_p2p_peer_t *peer, size_t bytes)
 {
     const tw_p2p_credit_t *credit = &peer->credit[tw_p2p_is_long(bytes)];

@@ -18,17 +18,17 @@
  *  a receive matches, the receiver answers CTS with the number of its request. Then DATA chunks follow, each
  *  on any free stream, in any order. If there are several data streams, each chunk is acknowledged (ACK): the
  *  number of unacknowledged chunks shows how busy a stream is, which a socket with its large buffers does not
- *  show. CANCEL withdraws an RTS. All messages but DATA and CREDIT travel in order on the control stream.
- *  That keeps equal tags in posting order. It also keeps short messages out of the queue of bulk data, if
- *  long messages are announced. A peer that is closed sends BYE as the last message on each TCP stream. The
- *  network backend's peers are not closed; they end with the job.
+ *  show. CANCEL withdraws an RTS. All messages but DATA, CREDIT, BYE and ALIVE travel in order on the control
+ *  stream. That keeps equal tags in posting order. It also keeps short messages out of the queue of bulk
+ *  data, if long messages are announced. A peer that is closed gets BYE as the last message on each TCP
+ *  stream. The network backend's peers are not closed; they end with the job.
  *
  *  Credit. EAGER messages may have to wait in the receiver's memory for late receives, so each of them needs
  *  credit. Short and long ones have separate credit. A message takes its bytes plus TW_P2P_CREDIT_MESSAGE.
  *  The receiver returns credit (CREDIT) when receives take the messages. A message without credit goes as
  *  RTS. With one data stream over TCP, longer messages go as EAGER, too: up to eager_alone_bytes, or with
- *  sends_on_credit up to TW_P2P_EAGER_MAX. Longer ones are cut into chunks of 8 MB. A message with when_asked
- *  is announced if longer than eager_bytes. EAGER saves RTS, CTS and the round trip, which is long on a full
+ *  sends_on_credit up to TW_P2P_EAGER_MAX, and above that in chunks of 8 MB. A message with when_asked is
+ *  announced if longer than eager_bytes. EAGER saves RTS, CTS and the round trip, which is long on a full
  *  link, as RTS waits behind the data.
  *
  *  A long EAGER message over TCP that no receive waits for stays in the kernel's socket buffer, with

@@ -64,7 +64,8 @@ struct tw_p2p_request {
     int lost;              /**< 1: one of its operations failed, so it will never be complete */
 };
 
-/** An operation: a send or fetch not finished at once. `request` is NULL if the request was freed before. */
+/** An operation: a message to send, or data to fetch from UCX. `request` is NULL if there is none (control
+ *  messages), or if it was freed before. */
 typedef struct tw_p2p_op {
     TAILQ_ENTRY(tw_p2p_op) entry;
     /** the list that the operation is in: a stream's `waiting`, or `ops` (operations that UCX executes) */
@@ -106,11 +107,11 @@ void tw_p2p_op_disown(tw_p2p_op_t *op);
  *  next operation. tw_p2p_op_count marks op's number as used, once op's message is sure to be sent. */
 uint32_t tw_p2p_op_number(tw_p2p_op_t *op, uint32_t n);
 void tw_p2p_op_count(tw_p2p_op_t *op);
-/** Send a message on a stream. `request` is not NULL only for EAGER; it counts as busy until its buffer is
+/** Send a message on a stream. `request` is NULL except for EAGER; it counts as busy until its buffer is
  *  free. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_p2p_stream_say(tw_p2p_stream_t *stream, const tw_p2p_header_t *header,
                               tw_p2p_request_t *request);
-/** Do the same for a control message, on the stream that messages of its kind use. */
+/** Do what tw_p2p_stream_say does, on the stream that messages of this kind use. */
 tw_status_t tw_p2p_control_send(tw_p2p_peer_t *peer, const tw_p2p_header_t *header,
                                 tw_p2p_request_t *request);
 /** Send BYE on all streams. TW_ERR_NO_MEMORY, logged. */

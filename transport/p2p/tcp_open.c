@@ -11,7 +11,7 @@
 
 /** Pause between two attempts to connect. */
 #define RETRY_NS 50000000u
-/** Time limit for a stranger's proof (long, as a rank may be stopped for a while); and most strangers. */
+/** Time limit for a stranger's proof, long as a rank may be stopped for a while; most strangers at a time. */
 #define STRANGER_NS 60000000000u
 #define STRANGERS_MAX 64
 /** Pause before the next connection is accepted, when descriptors have run out. */
@@ -236,7 +236,7 @@ static void not_let_in(tw_tcp_link_t *link, const char *why)
     tw_tcp_drop(link);
 }
 
-/** Make the seals of both directions. Returns 0 if out of memory. */
+/** Make the seals of both directions. Returns 0 if out of memory, or if the public key is invalid. */
 static int seals_create(tw_tcp_link_t *link, int connects)
 {
     uint8_t keys[2][TW_SEAL_KEY_BYTES];
@@ -426,7 +426,7 @@ static void lost(tw_tcp_link_t *link, int error)
 }
 
 /** Read the next message of the greeting, and no more: what follows may be used only after the proof. Returns
- *  1 if bytes have come. */
+ *  1 if the whole message has come. */
 static int open_hear(tw_tcp_link_t *link)
 {
     int error = 0;

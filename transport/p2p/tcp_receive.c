@@ -4,15 +4,15 @@
 
 #include "transport/p2p/tcp.h"
 
-/** Most reads of one connection, and bytes, before other connections get their turn. A caller that polls gets
- *  the rest of the message that is there, because it would ask again at once, when less of the data is still
- *  in the cache. */
+/** Most reads of one connection, and most bytes, before other connections get their turn. A polling caller
+ *  gets all of a message that is there: it would ask again at once, when less of the data is still in the
+ *  cache. */
 #define READS_AT_ONCE 8
 #define READ_BYTES ((size_t)512 << 10)
 #define HEADER_BYTES sizeof(tw_p2p_header_t)
 /** After a poll that found nothing, a connection with messages of at least this length is not read for a
- *  while: BETWEEN two messages, or INSIDE a message. Inside it is less if the rest of the message arrives
- *  sooner (64 KB: 4 us). */
+ *  while: BETWEEN two messages, or INSIDE a message. Inside, the pause is shorter if the rest of the message
+ *  takes less time to arrive (64 KB: 4 us). */
 #define PAUSE_FROM_BYTES ((size_t)128 << 10)
 #define PAUSE_BETWEEN_NS 9000
 #define PAUSE_INSIDE_NS 14000

@@ -20,7 +20,7 @@
 
 /** Number of checks of all connections per timeout. */
 #define CHECKS 32
-/** A connection is dead after this share of the timeout. With hooks their owner needs a quarter to judge. */
+/** A connection is dead after this share of the timeout. With hooks, the owner needs a quarter to judge. */
 #define SHARE_WATCHED 0.65
 #define SHARE_ALONE 0.9
 /** While much data moves on one connection, another may stand still for as long as a network queue takes to

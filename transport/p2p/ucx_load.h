@@ -1,5 +1,4 @@
-/** UCX, loaded when it is first needed. A process that only uses Thinwire's TCP connections never does.
- *  loads it. */
+/** UCX, loaded when first needed. A process that only uses Thinwire's TCP connections never loads it. */
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -12,16 +12,16 @@
 #define SPARE_DESCRIPTORS 32
 /** Longest sleep while connections are being opened, before sending is tried again. */
 #define HELLO_SLEEP_SEC 0.001
-/** Directory of UCX's posix transport for its segments; about how many bytes a rank needs there (6 MB were
- *  seen); value of TW_NODE_TLS that does not need the directory. */
+/** UCX's transport posix keeps its segments in this folder: 6 MB per rank were seen. With SHM_OTHER_TLS as
+ *  TW_NODE_TLS, UCX does not need the folder. */
 #define SHM_FOLDER "/dev/shm"
 #define SHM_RANK_BYTES ((size_t)7 << 20)
 #define SHM_OTHER_TLS "sysv,cma"
 
 /* ---- devices ------------------------------------------------------------------------------------------- */
 
-/** Return the devices that the user names. Else return the device that leads to rank 0; if that stays in the
- *  node, rank 0's own device. */
+/** Return the devices that the user names; if there are none, the device that leads to rank 0. If that is
+ *  loopback inside rank 0's node, return the device by which other nodes reach rank 0. */
 const char *tw_ranks_device_list(const tw_ranks_t *ranks)
 {
     const tw_rendezvous_t *rendezvous = &ranks->rendezvous;
@@ -88,8 +88,8 @@ static int shm_folder_serves(int n_ranks, char *why, size_t why_bytes)
     return free_bytes >= needed_bytes;
 }
 
-/** Check that /dev/shm has room, because UCX would only say that it is out of resources. No rank of the node
- *  uses any yet. */
+/** Check that /dev/shm has room for all ranks of the node, none of which uses it yet. If it has not, change
+ *  TW_NODE_TLS. UCX would only say that it is out of resources. */
 static tw_status_t shm_check(tw_ranks_t *ranks)
 {
     char why[128];
@@ -105,7 +105,7 @@ static tw_status_t shm_check(tw_ranks_t *ranks)
 
 /* ---- what the job decides ------------------------------------------------------------------------------ */
 
-/* The hooks. When the transport ends, the monitor is gone before UCX is. */
+/* The hooks. When the transport is destroyed, they may be called after the monitor is gone. */
 
 static int is_over(void *arg)
 {
@@ -121,7 +121,7 @@ static void on_lost(void *arg, int id, const char *why)
     }
 }
 
-/** End the job, because a peer has broken the protocol. */
+/** End the job, because a peer or this rank (id -1) has failed. */
 static void on_failed(void *arg, int id, const char *why)
 {
     const tw_ranks_t *ranks = arg;
@@ -232,7 +232,7 @@ static tw_status_t greet(tw_ranks_t *ranks)
     return TW_OK;
 }
 
-/** Open all connections, and then accept no more. If a rank fails meanwhile, later calls name it. */
+/** Open all connections, and then accept no more. If a rank fails meanwhile, later calls report it. */
 static tw_status_t greet_all(tw_ranks_t *ranks)
 {
     const uint64_t until_ns = tw_connection_deadline(ranks->options.join_timeout);

@@ -1,4 +1,4 @@
-/** The network backend: creates, destroys and fails it. */
+/** Creates, destroys and fails the network backend. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "transport/rendezvous/job.h"
 #include "transport/rendezvous/node_id.h"
 
-/** Longest sleep between two checks whether all ranks have said goodbye. */
+/** Longest sleep between two checks whether the monitor has left. */
 #define LEFT_SLEEP_SEC 0.1
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
@@ -35,7 +35,7 @@ static int tw_ranks_failed_rank(const tw_transport_t *transport)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/** Free everything but the requests and the monitor. */
+/** Free everything but the monitor. */
 static void tw_ranks_free(tw_ranks_t *ranks)
 {
     tw_p2p_destroy(ranks->p2p);
@@ -47,8 +47,8 @@ static void tw_ranks_free(tw_ranks_t *ranks)
     free(ranks);
 }
 
-/** Tell each rank how many messages this rank has sent to it, so that it knows when it has all of them. Until
- *  then UCX must make progress. */
+/** Tell each rank how many messages this rank has sent to it, so that it knows when it has all of them. Then
+ *  make progress, which UCX needs to deliver them, until this rank has left. */
 static void say_goodbye(tw_ranks_t *ranks)
 {
     uint64_t *counts = calloc((size_t)ranks->base.world, sizeof(*counts));

@@ -22,8 +22,8 @@ typedef struct tw_rendezvous {
 } tw_rendezvous_t;
 
 /** Meet the other ranks. own: this rank. Fills in *rendezvous, including settings.device. Blocks until all
- *  ranks have joined. TW_ERR_TIMEOUT, TW_ERR_CONFIG, TW_ERR_PEER, TW_ERR_AUTH, TW_ERR_IO, each logged. The
- *  caller must call tw_rendezvous_cleanup, also after an error. */
+ *  ranks have joined. TW_ERR_TIMEOUT, TW_ERR_CONFIG, TW_ERR_PEER, TW_ERR_FORMAT, TW_ERR_IO, TW_ERR_INTERNAL,
+ *  each logged; TW_ERR_NO_MEMORY. The caller must call tw_rendezvous_cleanup, also after an error. */
 tw_status_t tw_rendezvous_join(tw_rendezvous_t *rendezvous, const tw_job_t *job,
                                const tw_transport_options_t *options, const tw_msg_member_t *own);
 

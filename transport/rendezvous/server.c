@@ -39,7 +39,7 @@ typedef struct server {
     stranger_t strangers[STRANGERS_MAX];         /**< oldest first */
     int n_strangers;
     tw_strangers_log_t log;
-    int n_unproven; /**< strangers that sent valid messages without the token; `unproven`: the last */
+    int n_unproven; /**< strangers that sent valid messages without the token; `unproven`: the last's name */
     char unproven[TW_CONNECTION_NAME_BYTES];
     struct pollfd *pollfds; /**< [1 + STRANGERS_MAX + world] */
     char refusal[TW_MSG_TEXT_BYTES];
@@ -257,7 +257,6 @@ static tw_status_t join_check(server_t *server, const tw_msg_join_t *join, const
     return ucx_check(server, join, name);
 }
 
-/** Admit a stranger as a rank. */
 static tw_status_t admit(server_t *server, stranger_t *stranger, const tw_msg_join_t *join)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -363,7 +362,6 @@ static void ranks_step(server_t *server)
     }
 }
 
-/** Send heartbeats, so that ranks know that rank 0 is alive. */
 static void send_heartbeats(server_t *server)
 {
     tw_rendezvous_t *rendezvous = server->rendezvous;
@@ -402,7 +400,7 @@ static void wait_for_sockets(server_t *server)
     (void)poll(server->pollfds, n, until > now ? (int)((until - now) / 1000000 + 1) : 0);
 }
 
-/** Log which ranks are missing, and that one of them may be a process with another token. */
+/** Write to `refusal` which ranks are missing, and that one of them may have another token. */
 static void say_missing(server_t *server, const char *missing)
 {
     const int n = snprintf(server->refusal, sizeof(server->refusal), "missing after %g s: rank %s",
