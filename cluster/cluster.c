@@ -90,9 +90,8 @@ static tw_status_t block_requests(tw_cluster_t *cluster)
     return TW_OK;
 }
 
-/** Pass a signal that asks to end on to the ranks; the caller then waits for them. A further signal, later
- *  than the second one that launchers and terminals send, ends the caller at once, with all it has
- *  started. */
+/** Pass a signal that asks to end on to the ranks; the caller then waits for them. A further signal, more
+ *  than TW_CLUSTER_SAME_REQUEST_SEC after the first, ends the caller at once, with all it has started. */
 static void pass_on(const tw_cluster_t *cluster, int fd, int number, double *asked_sec)
 {
     double now = tw_time_sec();

@@ -67,7 +67,7 @@ typedef struct tw_cluster_params {
  *  Works as root, or in an unprivileged user namespace; needs `ip` and `tc` (iproute2). It forks, so the
  *  caller must have a single thread. */
 tw_status_t tw_cluster_run(const tw_cluster_params_t *params, int *exit_code);
-/** Do the same with this program's own file, whatever params->path says. */
+/** Call tw_cluster_run with this program's own file, whatever params->path says. */
 tw_status_t tw_cluster_run_self(const tw_cluster_params_t *params, int *exit_code);
 
 /** Parse a link's rate as tw_parse_rate does. TW_ERR_INVALID (silent) also if it is below

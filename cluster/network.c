@@ -165,7 +165,7 @@ static int add_turns(const char *device, const tw_cluster_params_t *params, char
 }
 
 /** Shape a node's end of its link. Real devices let connections take turns (Linux's fq_codel, fq). In a
- *  single queue, the connection with most packets gets most of the link, and so ever more. */
+ *  single queue, the connection with the most packets gets most of the link, and then even more. */
 static int shape_own(const char *device, const tw_cluster_params_t *params, char *reason)
 {
     return params->window_bytes > 0 && params->link_bps > 0 ? add_turns(device, params, reason)
@@ -205,7 +205,7 @@ static int limit_windows(const tw_cluster_params_t *params, char *reason)
 
 /** Make routes use the common congestion control, because with another one, which this machine may use,
  *  streams share a link differently. Set it by route: a namespace's sysctl accepts only the algorithms that
- *  this machine allows to everybody, a route accepts all that it has. */
+ *  this machine allows to everybody, a route accepts all that the kernel has. */
 static void use_common_tcp(int node, int nic, int ipv6, char *note)
 {
     char address[TW_CLUSTER_ADDRESS_BYTES], reason[REASON];

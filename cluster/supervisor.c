@@ -40,7 +40,7 @@ static int supervisor_init(supervisor_t *sup)
     return 0;
 }
 
-/** Run a node, in its new process. Closes the supervisor's sockets: else no node would see it end. */
+/** Run a node, in its new process. Close the supervisor's sockets, or no node would notice its end. */
 static void start_node_child(supervisor_t *sup, int node, int fd)
 {
     for (int i = 0; i <= node; i++) {
@@ -142,8 +142,8 @@ static int make_nodes(supervisor_t *sup, char *reason)
     return run_stage(sup, reason);
 }
 
-/** Return 1 if an exit decides the job's exit code. The first failure does, and also a rank killed by a
- *  signal, because other ranks then fail as a consequence. */
+/** Return 1 if an exit decides the job's exit code. The first failure does. So does the first rank that a
+ *  signal kills, since earlier failures are probably its consequences. */
 static int is_the_cause(const supervisor_t *sup, int was_killed)
 {
     return sup->exit_code == 0 || was_killed > sup->was_killed;

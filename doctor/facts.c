@@ -200,7 +200,7 @@ static int own_address(const char *host, struct sockaddr_in6 *out)
     return found;
 }
 
-/** The device on the route to rank 0; on rank 0's host, the first that others can reach, not loopback. */
+/** The device on the route to rank 0. If that is loopback or unknown: the first other that runs, or "lo". */
 static const char *device_to_master(const struct ifaddrs *all, const char *host)
 {
     struct sockaddr_in6 own, address;

@@ -17,7 +17,7 @@
 /* Enough for two more SYNs if the first is lost. A pair that cannot connect delays its slot by this time. */
 #define CONNECT_SEC 3.5
 #define GREETING_SEC 2.0
-#define GRACE_SEC 10.0 /* a flow ends this long after its planned end if nothing arrives */
+#define GRACE_SEC 10.0 /* a sender gives up this long after its flow's planned end, a receiver after half */
 #define TICK_MS 50
 #define PIECE_BYTES ((size_t)256 << 10)
 #define UNSENT_BYTES (256 << 10) /* the most bytes that may wait unsent in the sender's socket */

@@ -57,7 +57,7 @@ static double usual_bits(tw_quant_kind_t kind)
     return tw_quant_usual_bits(&codec, TW_TYPE_BF16);
 }
 
-/** Which share of a rail's numbers belongs to the ranks of other nodes. */
+/** The share of a rail's parameters that ranks of other nodes own. A rail has one rank of each node. */
 static double elsewhere_of(const tw_doctor_links_t *links)
 {
     return (links->n_nodes - 1.0) / links->n_nodes;

@@ -23,7 +23,7 @@ typedef struct tw_doctor_links {
 typedef struct tw_doctor_step {
     double n_params;
     double plain_sec;
-    /** lossless: with TW_FSDP=1. ecdq, int4: with TW_GRADS=ecdq:step=0.5, or int4, in addition */
+    /** lossless: with TW_FSDP=1; ecdq and int4: with TW_GRADS=ecdq:step=0.5 or int4, too */
     double lossless_sec, ecdq_sec, int4_sec;
 } tw_doctor_step_t;
 

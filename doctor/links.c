@@ -35,10 +35,10 @@ static const char *rate_text(double bps, char buf[32])
 /* What a node sends and receives. */
 typedef struct traffic {
     double receives, sends;     /* the node's best rates on the device in flows of kind TW_DOCTOR_PAIR */
-    int64_t segments, repeated; /* TCP segments that it sent in these flows, on all devices */
+    int64_t segments, repeated; /* TCP segments that the node sent in flows of pairs, on all devices */
 } traffic_t;
 
-/* The rates on one device. They are made in one pass, as there may be a hundred thousand flows. */
+/* The rates on one device. One pass collects them, since there may be a hundred thousand flows. */
 typedef struct rates {
     int device, usual_mtu, fastest_mbps;
     double usual;
@@ -146,7 +146,7 @@ static void judge_node(tw_doctor_judge_t *judge, const rates_t *rates, int node)
     explain_node(judge, rates, finding, node);
 }
 
-/** How many times a pair is slower than its nodes in other pairs. 0: it is not, or a node itself is slow. */
+/** How many times a pair is slower than its nodes in other pairs. 0: the pair is not slow, or a node is. */
 static double pair_factor(const tw_doctor_result_t *result, const rates_t *rates,
                           const tw_doctor_flow_t *flow, double *expected)
 {

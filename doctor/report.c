@@ -268,8 +268,8 @@ static int write_head(FILE *out, const tw_doctor_result_t *result)
     return done;
 }
 
-/** Write a row of a list on a line of its own. It is written at once, since a thousand nodes have hundreds of
- *  thousands of rows. Returns 0 on failure. */
+/** Write a row of a list on a line of its own. Rows are not kept, since a thousand nodes have hundreds of
+ *  thousands of them. Returns 0 on failure. */
 static int write_row(FILE *out, int i, json_t *row)
 {
     const int done = row && fputs(i > 0 ? ",\n  " : "\n  ", out) != EOF && json_dumpf(row, out, 0) == 0;

@@ -37,7 +37,7 @@ TW_C_BEGIN
 /** A network device of a rank. */
 typedef struct tw_doctor_device {
     char name[16];
-    /** IPv4 mapped into IPv6; with the port where TCP flows to this rank arrive */
+    /** IPv6, or IPv4 mapped into IPv6; with the port where TCP flows to this rank arrive */
     struct sockaddr_in6 address;
     in_port_t probe_port;    /**< UDP port where probes of paths arrive, in network byte order */
     int32_t mtu, speed_mbps; /**< 0: the device does not report it */
@@ -53,14 +53,14 @@ typedef struct tw_doctor_facts {
     /** the first active RDMA port, as in "mlx5_0, 200 Gb/sec (4X HDR)"; "": none */
     char rdma[TW_DOCTOR_NAME_BYTES];
     int32_t is_tcp; /**< 1: TW_NET_TLS selects TCP */
-    /** Cores on which the rank may run; the NUMA node that has all of them, or -1 */
+    /** number of cores on which the rank may run; the NUMA node that has all of them, or -1 */
     int32_t cores, numa;
     int64_t descriptors, descriptors_hard;
     int64_t memory_bytes, shm_bytes;     /**< available memory; free bytes in /dev/shm */
     int64_t send_buffer, receive_buffer; /**< the largest buffers that TCP gives a connection, in bytes */
     /** plain gigabytes of bf16 that one thread encodes in a second; 0: not measured */
     double encode_GBps[TW_DOCTOR_CODECS];
-    double clock_sec, clock_uncertain_sec; /**< this rank's clock minus rank 0's; the error of that */
+    double clock_sec, clock_uncertain_sec; /**< this rank's clock minus rank 0's; its largest error */
 } tw_doctor_facts_t;
 
 /** Names of the codecs, in the order of encode_GBps: "int8", "int4", "lossless", "ecdq". */
@@ -68,7 +68,7 @@ extern const char *const tw_doctor_codec_names[TW_DOCTOR_CODECS];
 
 /** The conditions under which a flow is measured. */
 typedef enum tw_doctor_kind {
-    TW_DOCTOR_PAIR,    /**< one stream, while both nodes have nothing else to do */
+    TW_DOCTOR_PAIR,    /**< one stream; with many nodes, every node sends one flow and receives one */
     TW_DOCTOR_STREAMS, /**< several streams, while both nodes have nothing else to do */
     TW_DOCTOR_ALL,     /**< several streams, while every node sends and receives */
 } tw_doctor_kind_t;
@@ -196,14 +196,14 @@ typedef struct tw_doctor_schedule {
     int node; /**< -1: only count the slots */
     int n, n_slots;
     size_t room; /**< number of flows for which memory is allocated */
-    /** these first slots always run; later slots, all for pairs, are skipped when time is over */
+    /** how many first slots always run; later slots, all for pairs, are skipped when time is over */
     int n_first;
     tw_doctor_flow_t *flows; /**< [n] */
     int n_sent_most;         /**< the most flows that any node sends */
     int failed;              /**< 1: memory ran out */
 } tw_doctor_schedule_t;
 
-/** The caller frees it with tw_doctor_schedule_cleanup, even after TW_ERR_NO_MEMORY, which is not logged. */
+/** The caller frees `schedule` by tw_doctor_schedule_cleanup, even after TW_ERR_NO_MEMORY (not logged). */
 tw_status_t tw_doctor_schedule_init(const tw_doctor_plan_t *plan, int n_nodes, int n_devices, int node,
                                     tw_doctor_schedule_t *schedule);
 void tw_doctor_schedule_cleanup(tw_doctor_schedule_t *schedule);
@@ -236,9 +236,9 @@ typedef struct tw_doctor_findings {
 
 void tw_doctor_judge(const tw_doctor_result_t *result, tw_doctor_findings_t *out);
 
-/** The usual rate of one stream between two nodes that do nothing else, in bits a second. Takes each node's
- *  best rate of sending and best rate of receiving, and returns the median of all of them. With two nodes it
- *  returns the better direction's rate. 0: nothing was measured. */
+/** The usual rate of one stream between two nodes (TW_DOCTOR_PAIR), in bits a second: the median of all
+ *  nodes' best rates of sending and receiving. With two nodes it is the better direction's rate. 0: nothing
+ *  was measured. */
 double tw_doctor_usual_bps(const tw_doctor_result_t *result, int device);
 
 /** Print the report on stdout. Its last four lines are a summary. */

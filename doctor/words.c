@@ -79,7 +79,7 @@ tw_status_t tw_doctor_share(tw_doctor_rank_t *rank, void *data, size_t bytes)
     return tell_children(rank, data, bytes);
 }
 
-/** Wait for a message of each child, send one to the parent, and wait until rank 0 says that all are here. */
+/** Wait for a message from each child, send one to the parent, and wait until rank 0 says that all came. */
 tw_status_t tw_doctor_meet(tw_doctor_rank_t *rank)
 {
     char come = 0;

@@ -19,8 +19,8 @@ void *tw_agree_alloc(tw_coll_t *coll, size_t n_bytes);
 tw_status_t tw_agree_gather(tw_coll_t *coll, const void *own, size_t n_bytes, void *all);
 
 /** An action that each rank does alone, and that may fail. An error that all ranks have should be logged
- *  once, but an error of a single rank must be logged, too. So all ranks except rank 0 hold their errors back
- *  until the end, when they are compared with rank 0's. */
+ *  once, but an error of a single rank must be logged, too. So all ranks hold their errors back until the
+ *  end. Then rank 0 logs its own, and another rank logs its own only if they differ from rank 0's. */
 typedef struct tw_attempt {
     tw_coll_t *coll;
     const char *what; /**< the action as a verb for messages, such as "begin" or "resume" */

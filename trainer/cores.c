@@ -24,7 +24,7 @@ static int cores_has(const uint64_t *mask, long processor)
     return processor >= 0 && processor < MOST_PROCESSORS && (mask[processor / 64] >> (processor % 64) & 1);
 }
 
-/** Return 1 if the mask has a lower processor of the same core. `list`: the core's, "0-1" or "3,67". */
+/** Return 1 if the mask has a lower processor of the same core. `list` is the core's: "0-1" or "3,67". */
 static int has_lower(const uint64_t *mask, const char *list, long processor)
 {
     char *end;

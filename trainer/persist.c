@@ -113,7 +113,7 @@ tw_engine_hooks_t tw_persist_hooks(tw_persist_t *persist)
     return (tw_engine_hooks_t){.notices = notices, .before_update = before_update, .ctx = persist};
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------- */
+/* ---- saving and exporting ------------------------------------------------------------------------------ */
 
 /** Return 1 if this rank writes its pieces. In stage 0 all ranks have all pieces, and rank 0 writes them. */
 static int writes_pieces(const tw_persist_t *persist)
@@ -121,7 +121,7 @@ static int writes_pieces(const tw_persist_t *persist)
     return persist->options->stage > 0 || tw_coll_rank(persist->own) == 0;
 }
 
-/** Begin a checkpoint: everything before the ranks write their files. */
+/** Do everything that comes before the ranks write their files. */
 static tw_status_t begin_save(tw_persist_t *persist)
 {
     const tw_train_options_t *o = persist->options;

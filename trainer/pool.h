@@ -1,9 +1,9 @@
 /** Private to trainer: the threads that a rank computes with. A task is cut into items, which the threads
- *  take one after the other. The caller decides where to cut. Either the cuts do not depend on the number of
- *  threads, or they do not change the result.
+ *  take one after the other. The caller cuts the task, either independently of the number of threads, or so
+ *  that the cuts do not change the result.
  *
- *  One thread at a time uses a pool, and computes, too. The pool's threads sleep while they wait, except for
- *  some microseconds between tasks, since progress threads and other ranks share the cores. */
+ *  Only one thread at a time may use a pool. That thread computes, too. The pool's threads sleep while they
+ *  wait, except for some microseconds between tasks: progress threads and other ranks share the cores. */
 #pragma once
 
 #include "core/core.h"

@@ -42,8 +42,8 @@ static tw_status_t agree_checkpoint(const tw_persist_t *persist, const tw_checkp
     return status;
 }
 
-/** Take over the run's id. But if its folder has later steps than the resumed one, keep a new id, since those
- *  steps would count as this run's newest. */
+/** Take over the resumed run's id. But if thinwire.checkpoint has later steps of that run, keep the new id,
+ *  since those steps would count as this run's newest. */
 static tw_status_t keep_id(tw_persist_t *persist, const tw_checkpoint_run_t *run)
 {
     const char *folder = persist->options->checkpoint;
@@ -138,7 +138,7 @@ static void read_weights(const tw_persist_t *persist, const tw_weights_t *weight
     }
 }
 
-/** Check that all ranks have the same weights, each maybe in another place. A rank reads only its part. */
+/** Check that all ranks have the same weights, since each may find other files. A rank reads only a part. */
 static tw_status_t agree_weights(const tw_persist_t *persist, const tw_weights_t *weights)
 {
     tw_lines_t lines = {0};
@@ -167,7 +167,7 @@ static tw_status_t begin_with_weights(tw_persist_t *persist)
     return status == TW_OK ? put_in_place(persist, 0, 0, "begin with model.init_from") : status;
 }
 
-/* ---- the newest that is whole -------------------------------------------------------------------------- */
+/* ---- the newest checkpoint that is not damaged --------------------------------------------------------- */
 
 #define MOST_TRIED 16
 
@@ -221,14 +221,14 @@ static tw_status_t agree_listing(const tw_persist_t *persist, const char *path, 
     return status;
 }
 
-/** Return 1 if the checkpoint is damaged, so that another one may be readable. */
+/** Return 1 if a status means that the checkpoint is damaged: another one may be readable. */
 static int is_damage(tw_status_t status)
 {
     return status == TW_ERR_FORMAT || status == TW_ERR_TRUNCATED || status == TW_ERR_NOT_FOUND ||
            status == TW_ERR_IO;
 }
 
-/** On rank 0, rename a damaged checkpoint, or the next job would try it as the newest one again. */
+/** On rank 0, rename a damaged checkpoint. Otherwise the next job would try it again as the newest one. */
 static void pass_over(const tw_persist_t *persist, const char *path, uint64_t step, int is_last)
 {
     if (tw_coll_rank(persist->own) != 0) {

@@ -40,7 +40,7 @@ static tw_status_t run_check(tw_run_t *run)
     return status;
 }
 
-/** Wait for operations that a step has left. The next step would wait for them: it is training's time. */
+/** Wait for operations that a step has left. This counts as training: the next step would wait for them. */
 static tw_status_t drain(tw_run_t *run)
 {
     double begin = tw_time_sec();
@@ -116,7 +116,7 @@ tw_status_t tw_trainer_run(const tw_trainer_params_t *params, tw_trainer_result_
            tw_engine_steps_done(run.engine) < (uint64_t)run.options->steps) {
         status = one_step(&run);
     }
-    if (status == TW_ERR_MISMATCH) { /* an alarm, on all ranks: complete the checkpoint from before it */
+    if (status == TW_ERR_MISMATCH) { /* an alarm, on all ranks: complete the checkpoint begun before it */
         (void)tw_persist_finish(&run.persist);
     }
     if (status == TW_OK) {

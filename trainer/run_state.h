@@ -33,7 +33,7 @@ typedef struct tw_run {
     tw_trainer_result_t *result;
 } tw_run_t;
 
-/** Do what a rank does without the others: configuration, data, model. Errors are logged. */
+/** Do the part of setting up that needs no other rank: configuration, data, model. Errors are logged. */
 tw_status_t tw_run_prepare(tw_run_t *run, int world, int n_nodes, int is_first);
 /** Set the run up from run->params; all other members are 0. Afterwards the engine has its first weights, or
  *  a checkpoint's. Collective. Errors of tw_trainer_run. */

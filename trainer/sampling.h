@@ -14,7 +14,7 @@ typedef struct tw_sampling {
     const tw_trainer_params_t *params; /**< its on_sample is called with the text */
     int is_first;                      /**< 1: this is rank 0 */
     int32_t *tokens;                   /**< the prompt, then place for sampled tokens; NULL: no sampling */
-    size_t n_prompt, n_hidden; /**< tokens of the prompt; how many of its first ones are not its text */
+    size_t n_prompt, n_hidden; /**< tokens of the prompt; how many of its first tokens are not of its text */
 } tw_sampling_t;
 
 /** Read the prompt. The caller has set options, data and params. TW_ERR_CONFIG (logged): this data cannot

@@ -177,8 +177,8 @@ static tw_status_t create_engine(tw_run_t *run)
     return status;
 }
 
-/** Count the operations for a token. Forward, each product is a multiplication and an addition; backward
- *  takes twice as many. */
+/** Count the operations for a token. The forward pass has a multiplication and an addition for each product,
+ *  the backward pass twice as many. */
 static double flops_per_token(const tw_run_t *run)
 {
     double products = 0;
@@ -261,7 +261,7 @@ static tw_status_t prepare_all(tw_run_t *run)
     return tw_attempt_end(&attempt, status);
 }
 
-/** Choose the number of threads that compute, before memory is reserved: its size depends on them. */
+/** Choose how many threads compute, before memory is reserved: its size depends on their number. */
 static tw_status_t choose_threads(tw_run_t *run)
 {
     TW_TRY(tw_cores_of_job(run->coll, run->options->threads, &run->cores));

@@ -151,7 +151,7 @@ typedef struct output {
     double begin_sec;
     uint64_t begin_step; /* the run's first step - 1 */
     /* Sums over the last steps, in which older steps count less. A step's waiting time is measured from one
-     * norm to the next, its duration is not. So the two compare only as sums over steps. */
+     * norm to the next, its duration from its begin to its end. So only their sums can be compared. */
     double tokens, step_sec, wait_sec, bytes;
     double box_link_bps; /* rate of the links of a cluster in a box; 0: not in a box */
     tw_status_t status;
@@ -528,7 +528,7 @@ static time_t monotonic_sec(void)
     return now.tv_sec;
 }
 
-/** Handle a signal that asks to end. The first ends the run after its step, a later one at once. */
+/** Handle a signal that asks to end. The first ends the run after its current step, a later one at once. */
 static void ask_to_end(int number)
 {
     if (!is_asked_to_end) {
@@ -541,8 +541,8 @@ static void ask_to_end(int number)
 }
 
 /** Catch the signals by which launchers and terminals ask to end, unless they are ignored (nohup). The
- *  handler has a stack of its own: while oneDNN multiplies, the stack's register may point to its data, and a
- *  handler on the thread's stack would write over them. */
+ *  handler has a stack of its own: while oneDNN multiplies, the stack pointer may point into oneDNN's data,
+ *  which a handler on the thread's stack would overwrite. */
 static void catch_requests(void)
 {
     static const int requests[] = {SIGTERM, SIGINT, SIGHUP};

@@ -2,8 +2,8 @@
  *  collectives, from a DeepSpeed configuration file.
  *
  *  One call is one rank's whole run. Its parts: config/ (the configuration), model/ (the network), cuda/
- *  and device/ (the same on a GPU), data/ (tokens), engine/ (the ZeRO stages) and checkpoint/. plan/ predicts
- *  what a run will need.
+ *  and device/ (the network on a GPU), data/ (tokens), engine/ (the ZeRO stages) and checkpoint/. plan/
+ *  predicts what a run will need.
  *
  *  Threads: a run belongs to one thread. A process may have several runs at once, each with its own
  *  communicator. */
@@ -16,8 +16,8 @@
 
 TW_C_BEGIN
 
-/** Results of a step. They are the same on all ranks, except for this rank's times, step_sec to
- *  exchange_processor_sec. */
+/** Results of a step. They are the same on all ranks, except for the members step_sec to
+ *  exchange_processor_sec, which are this rank's times. */
 typedef struct tw_trainer_step {
     uint64_t step;   /**< the first step is 1 */
     double loss;     /**< mean over the batch, before the update */
@@ -28,17 +28,17 @@ typedef struct tw_trainer_step {
     double step_sec;  /**< seconds of the step without validation and checkpoint */
     /** parts of step_sec; the rest is the last reductions and the norm */
     double forward_sec, backward_sec, update_sec;
-    /** Processor time of the step: of the threads that compute, and of the process's other threads, which
+    /** Processor seconds of the step: of the threads that compute, and of the process's other threads, which
      *  communicate. */
     double compute_processor_sec, progress_processor_sec;
-    /** Parts of these two. update: computing after gradients are reduced, for norm and update. exchange: the
-     *  operation of few bytes in which ranks exchange the step's figures. */
+    /** update: the part of compute_processor_sec after gradients are reduced, for norm and update. exchange:
+     *  the part of progress_processor_sec during the small operation that exchanges the step's figures. */
     double update_processor_sec, exchange_processor_sec;
-    /* The members below cover the time from the end of the last step's reductions to the end of this step's.
-     * New weights that are sent after an update count with the step that needs them. */
+    /* wait_sec to delta_bits cover the time from the end of the previous step's reductions to the end of this
+     * step's. New weights that are sent after an update count with the step that needs them. */
     double wait_sec; /**< seconds that the compute thread waited for communication; mean over ranks */
-    /** Bytes that all ranks together sent, and planned bytes. A lossless delta is planned when its lengths
-     *  are known. */
+    /** Bytes that all ranks together sent, and how many were planned. A lossless delta's bytes are planned
+     *  when its lengths are known. */
     uint64_t inter_node_bytes, in_node_bytes, planned_inter_node_bytes;
     /** bits per parameter that the weights' changes took in messages; 0 without a delta */
     double delta_bits;
@@ -64,13 +64,13 @@ typedef struct tw_trainer_result {
     /** Share of total_sec in which the compute thread waited for communication; mean over the ranks. */
     double wait_share;
     double delta_bits; /**< bits per parameter that all changes together took */
-    /** Bytes over all ranks and training steps. */
+    /** Bytes of all ranks in all training steps. */
     uint64_t inter_node_bytes, planned_inter_node_bytes, in_node_bytes;
     /** Bytes outside training steps: for the first weights; for validation; for full syncs and checks; for
      *  sampling. */
     uint64_t load_inter_node_bytes, val_inter_node_bytes, upkeep_inter_node_bytes, sample_inter_node_bytes;
-    /** Memory of the process that held the most: its peak; before_rss_bytes, held before the engine was made;
-     *  and planned, which is before_rss_bytes plus the plan of plan/. */
+    /** Memory of the process that took the most after its engine was made: its peak; before_rss_bytes, which
+     *  it held before that; and planned, which is before_rss_bytes plus the plan of plan/. */
     uint64_t peak_rss_bytes, planned_rss_bytes, before_rss_bytes;
     uint64_t file_bytes; /**< bytes offloaded to files, of all ranks together */
     /** most bytes of any rank that are not offloaded, counted like thinwire.device_mem */
@@ -124,9 +124,9 @@ typedef struct tw_trainer_params {
 /** A named combination of the trainer's features. */
 typedef struct tw_trainer_set {
     const char *name; /**< "zero3-qwz" */
-    /** for tw_trainer_params_t.sets, NULL-terminated: what is on, and what is off in any configuration */
+    /** NULL-terminated, for tw_trainer_params_t.sets; they turn the set's features on and all others off */
     const char *keys[13];
-    /** Variables with which a PyTorch job with TW_FSDP=1 sends the same; NULL: none, or not possible there */
+    /** Variables that make a PyTorch job with TW_FSDP=1 send the same; NULL: there are none */
     const char *torch;
 } tw_trainer_set_t;
 /** Return set number `index`; 0 is plain data parallelism. NULL: there are not so many. */

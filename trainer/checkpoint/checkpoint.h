@@ -34,7 +34,7 @@ typedef struct tw_checkpoint_piece {
     float *values[TW_CHECKPOINT_KIND_COUNT];
 } tw_checkpoint_piece_t;
 
-/** Facts of the run. A resumed run must have the same ones to read the same data, except for `world`. */
+/** Facts of a run. To read the same data, a resumed run must have the same seed, batch and seq_len. */
 typedef struct tw_checkpoint_run {
     uint64_t step; /**< how many steps are done */
     uint64_t seed, batch, seq_len;

@@ -90,7 +90,7 @@ int tw_checkpoint_has_later(const char *folder, uint64_t id, uint64_t step)
     return found;
 }
 
-/** Return 1 if a step's checkpoint may be this run's. If damaged, it may be any run's; loading logs that. */
+/** Return 1 if a step may be this run's. A damaged one may be any run's; loading it logs the damage. */
 static int may_be_of(const char *folder, uint64_t id, uint64_t step)
 {
     uint64_t of;

@@ -21,8 +21,8 @@ tw_status_t tw_checkpoint_sync_folder(const char *path);
 /** Remove a folder and the files in it. Succeeds if the folder does not exist. Errors are logged. */
 tw_status_t tw_checkpoint_remove_folder(const char *path);
 
-/** List the steps that have a folder in `path`, ascending, or, with `unfinished`, the incomplete ones of a
- *  crash. The caller frees *steps. TW_ERR_NOT_FOUND, not logged: no such folder. TW_ERR_NO_MEMORY. */
+/** List the complete steps in `path`, ascending, or, if `unfinished` is 1, the incomplete ones of a crash.
+ *  The caller frees *steps. TW_ERR_NOT_FOUND, not logged: no such folder. TW_ERR_NO_MEMORY. */
 tw_status_t tw_checkpoint_steps(const char *path, int unfinished, uint64_t **steps, size_t *n_steps);
 
 /** Compute checksum and size of a file. TW_ERR_IO and the like; logged. */

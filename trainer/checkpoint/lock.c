@@ -12,7 +12,7 @@
 
 #define NAME "lock" /* has a line that names the owner; the kernel drops the lock when the owner ends */
 #define TRIES 50
-#define TRY_US 100000 /* time between tries: the job that has the lock may be about to end */
+#define TRY_US 100000 /* time between tries, since the job that has the lock may be about to end */
 
 /** Try to take the lock for up to TRIES * TRY_US. Returns 0 if this process has it. */
 static int lock_take(FILE *file)

@@ -20,7 +20,7 @@ static void format_checksum(uint64_t checksum, char text[17])
     snprintf(text, 17, "%016" PRIx64, checksum);
 }
 
-/** Return the checksum of the body as text; 0 if memory runs out: then writing the body fails, too. */
+/** Return the checksum of the body as text. It is 0 if memory runs out: then writing the body fails, too. */
 static uint64_t body_checksum(const json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
@@ -53,9 +53,9 @@ static json_t *shard_list(const tw_manifest_t *manifest)
     return list;
 }
 
-/* The keys of a model's shape. They are written even if the sizes of tensors imply them. */
-/* the C types size_t, double, and int or enum */
+/* C types of the values in a model's shape: size_t, double, and int or enum */
 typedef enum value_type { COUNT, REAL, NUMBER } value_type_t;
+/* The keys of a model's shape. They are written even if the sizes of tensors imply them. */
 static const struct {
     const char *key;
     size_t offset;

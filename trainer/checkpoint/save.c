@@ -214,8 +214,8 @@ static tw_status_t write_manifest(const saving_t *saving)
     return status == TW_OK ? tw_checkpoint_sync_folder(saving->temporary) : status;
 }
 
-/** Rename the complete folder on a file system, such as NFS, that renames only to a free name. A crash in
- *  between leaves the earlier save under another name. */
+/** Rename the complete folder on a file system that lacks renameat2's flags, such as NFS. A crash in between
+ *  leaves the earlier save under another name. */
 static tw_status_t give_name_in_turn(const saving_t *saving)
 {
     char aside[TW_CHECKPOINT_PATH_BYTES];
@@ -242,7 +242,7 @@ static tw_status_t give_name(const saving_t *saving)
                            : tw_input_failed(saving->folder, "give a folder this name");
 }
 
-/** Remove a step's folder. It gets an incomplete one's name first, since a crash may leave half of it. */
+/** Remove a step's folder. Give it the name of an incomplete step first: a crash may leave half of it. */
 static tw_status_t remove_step(const char *folder, uint64_t step)
 {
     char path[TW_CHECKPOINT_PATH_BYTES], unfinished[TW_CHECKPOINT_PATH_BYTES], name[32];

@@ -135,7 +135,6 @@ static int find_tensor(const tw_model_t *model, const char *name, size_t *index)
     return 0;
 }
 
-/** Return 1 if the range lies inside the model's tensor. */
 static int shard_is_inside(const tw_model_t *model, const tw_shard_range_t *range)
 {
     size_t n_tensors, n_elems = tw_model_tensors(model, &n_tensors)[range->tensor].n_elems;

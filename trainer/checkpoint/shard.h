@@ -15,8 +15,8 @@ typedef struct tw_shard_range {
     int rank;         /**< the rank that wrote the file */
 } tw_shard_range_t;
 
-/** Write a rank's pieces to `path`. After it returns, the pieces' values may change. Then
- *  tw_safetensors_writer_finish flushes the file to the disk and renames it to `path`. Errors of the
+/** Write a rank's pieces. When it returns, the pieces' values may change. The caller then calls
+ *  tw_safetensors_writer_finish, which flushes the file to the disk and renames it to `path`. Errors of the
  *  safetensors writer. TW_ERR_INVALID, logged: a piece lies outside its tensor. */
 tw_status_t tw_shard_write(const char *path, const tw_model_t *model, const tw_checkpoint_piece_t *pieces,
                            size_t n_pieces, tw_safetensors_writer_t **out);

@@ -209,7 +209,7 @@ static tw_status_t open_index(tw_weights_t *weights, const char *path)
     return status;
 }
 
-/** Open one file, or the files of an index. If `path` is a folder, open whichever of the two it has. */
+/** Open a file of weights, or all files of an index. If `path` is a folder, open the file or index in it. */
 static tw_status_t open_files(tw_weights_t *weights, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};

@@ -1,5 +1,5 @@
 /* Resolves the codecs of weights and gradients from thinwire.weights and thinwire.gradients, or from the
- * older keys that these replace, and refuses what excludes a codec. No other file chooses codecs. */
+ * older keys that these replace, and refuses keys that exclude a codec. No other file chooses codecs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -59,8 +59,8 @@ static void ask_gradients(const tw_train_older_t *o, request_t older[N_OLDER])
     snprintf(older[1].text, TEXT_BYTES, "%s", o->lossless_gradients ? "lossless" : "");
 }
 
-/** Choose between the request of a new key, `own`, and those of the older keys: `own` becomes an older key's
- *  request if that asks for a codec. TW_ERR_CONFIG, logged: two keys ask for a codec. */
+/** Choose between the request of a new key, `own`, and the older keys' requests. If an older key asks for a
+ *  codec, `own` becomes that request. TW_ERR_CONFIG, logged: two keys ask for a codec. */
 static tw_status_t codecs_choose(const tw_train_config_t *config, const request_t older[N_OLDER],
                                  request_t *own)
 {
@@ -270,7 +270,7 @@ tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes)
     return keep_text(config, GRADIENTS, &o->gradients, text);
 }
 
-/* ---- what others ask ----------------------------------------------------------------------------------- */
+/* ---- questions about codecs ---------------------------------------------------------------------------- */
 
 const tw_quant_codec_t *tw_train_codec(const tw_quant_codec_t *codec)
 {

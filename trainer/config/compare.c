@@ -5,7 +5,7 @@
 #include "trainer/config/state.h"
 #include "trainer/config/table.h"
 
-/* Keys that may differ between nodes. The data that are read from these files are compared instead. */
+/* Keys that may differ between nodes. What is read from the data's files is compared instead. */
 static const char *const places[] = {"thinwire.data",
                                      "thinwire.val_data",
                                      "thinwire.vocab",
@@ -18,8 +18,8 @@ static const char *const places[] = {"thinwire.data",
                                      "zero_optimization.offload_param.nvme_path",
                                      NULL};
 
-/* Keys whose values a checkpoint has elsewhere: the data and their order, and the model. model.gather is not
- * among these. */
+/* Keys whose values a checkpoint has elsewhere: the data's order and the model. tw_train_config_facts makes
+ * an exception of model.gather. */
 static const char *const said_otherwise[] = {"train_batch_size", "thinwire.seed", "thinwire.sequence_length",
                                              "model.", NULL};
 

@@ -63,7 +63,7 @@ typedef struct tw_train_codecs {
     tw_quant_codec_t weights;          /**< of weights that are gathered */
     tw_quant_codec_t gradients, inner; /**< of gradients between nodes, and inside a node */
     int has_delta;                     /**< 1: changes of the weights update the replicas */
-    /** codec of these changes: TW_QUANT_DELTA, or a block codec, which rounds them */
+    /** codec of the weights' changes: TW_QUANT_DELTA, or a block codec, which rounds them */
     tw_quant_codec_t delta;
 } tw_train_codecs_t;
 /** Return the codec as an operation's argument: NULL if it is plain. */
@@ -166,7 +166,7 @@ typedef struct tw_train_config tw_train_config_t;
  *  is not reported as the user's. TW_ERR_CONFIG (logged with file and key), TW_ERR_IO, TW_ERR_NO_MEMORY. */
 tw_status_t tw_train_config_create(const char *path, const char *const *sets, size_t n_sets,
                                    tw_train_config_t **out);
-/** Do the same with a text instead of a file. `name` stands for the file's name in messages. */
+/** Call tw_train_config_create with a text instead of a file. `name` is the file's name in messages. */
 tw_status_t tw_train_config_parse(const char *name, const char *text, size_t text_bytes,
                                   const char *const *sets, size_t n_sets, tw_train_config_t **out);
 void tw_train_config_destroy(tw_train_config_t *config);

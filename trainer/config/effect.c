@@ -16,7 +16,7 @@
 
 /* ---- what kinds of data there are ---------------------------------------------------------------------- */
 
-/* Kinds of data files, recognized by the ends of their names. */
+/* Kinds of data files, as bits. The ends of their names tell which. */
 enum { TOKENS = 1, TEXTS = 2 };
 
 static size_t without_weight(const char *entry, size_t length)
@@ -86,7 +86,7 @@ static int fills_cache(const tw_train_options_t *o)
 /* Keys that have no effect if `counts` is 0. */
 typedef struct rule {
     int counts;
-    const char *reason;          /* why they have none, for the log */
+    const char *reason;          /* why the keys have no effect, for the log */
     const char *keys[MOST_KEYS]; /* NULL-terminated */
 } rule_t;
 

@@ -12,7 +12,7 @@ static tw_status_t wrong(const char *what, const char *entry)
     return tw_fail(TW_ERR_CONFIG, "thinwire.groups: %s: %s", what, entry);
 }
 
-/** Read the number of a word such as "lr=0.1": 0 to `most`. */
+/** Read the number of a word such as "lr=0.1". It must be 0 to `most`. */
 static tw_status_t groups_take_number(const char *text, double most, const char *entry, double *value)
 {
     char *end;

@@ -61,7 +61,7 @@ static tw_status_t take_others(tw_train_config_t *config, const char *path, cons
     return tw_shape_take(config, path, "model.tie_word_embeddings", is_tied ? "true" : "false");
 }
 
-/** Read attention_bias. A Qwen2 always has its biases of q, k and v, whatever this key says. */
+/** Read attention_bias. A Qwen2 always has biases of q, k and v, without this key; true is refused. */
 static tw_status_t take_biases(tw_train_config_t *config, const char *path, const json_t *json)
 {
     const json_t *value = json_object_get(json, "attention_bias");

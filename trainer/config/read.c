@@ -46,7 +46,7 @@ static const char *source_of(const tw_train_config_t *config, int is_file)
     return is_file ? config->name : "--set";
 }
 
-/** Return 1 if "auto" is a value of this key itself, and does not just select the default. */
+/** Return 1 if "auto" is one of this key's own values. For other keys it selects the default. */
 static int has_auto(const tw_config_field_t *field)
 {
     return strcmp(field->dflt, "auto") == 0 || strcmp(field->name, "thinwire.resume") == 0;
@@ -285,9 +285,9 @@ static tw_status_t set_pair(tw_train_config_t *config, const char *pair)
     return is_said ? TW_OK : tw_config_set(&tw_train_options_table, &config->options, key + 1, equals + 1);
 }
 
-/* ---- what is public ------------------------------------------------------------------------------------ */
+/* ---- public functions ---------------------------------------------------------------------------------- */
 
-/** Set all defaults. Environment variables are not read: "train_batch_size" may belong to another program. */
+/** Set all defaults. Environment variables are not read: a "train_batch_size" may be another program's. */
 static tw_status_t set_defaults(tw_train_config_t *config)
 {
     for (size_t i = 0; i < tw_train_options_table.n_fields; i++) {

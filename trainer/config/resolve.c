@@ -53,8 +53,8 @@ static tw_status_t check_batch(int64_t micro, int64_t accumulation, int64_t worl
         (long long)micro, (long long)accumulation, (long long)world, most);
 }
 
-/** Resolve batch = micro * accumulation * ranks. Any two of the first three give the third. If only one is
- *  given, accumulation becomes 1, and without a batch, micro does, too. */
+/** Resolve batch = micro * accumulation * ranks. Any two of the first three give the third. Otherwise a
+ *  missing accumulation is 1, and a missing micro follows from the batch, or is 1 without a batch. */
 static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
 {
     tw_train_options_t *o = &config->options;
@@ -80,7 +80,7 @@ static tw_status_t resolve_batch(tw_train_config_t *config, int64_t world)
     return TW_OK;
 }
 
-/** Turn recompute on if layers' inputs are offloaded: all else must be computed again then. */
+/** Turn recompute on if layers' inputs are offloaded, since no other activations are kept then. */
 static void resolve_recompute(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -90,7 +90,7 @@ static void resolve_recompute(tw_train_config_t *config)
     }
 }
 
-/** Use DeepSpeed's default warm-up, log, if the file names a DeepSpeed scheduler without a warmup_type. */
+/** Make the warm-up logarithmic, as DeepSpeed does, if the file has its scheduler without a warmup_type. */
 static void resolve_warmup(tw_train_config_t *config)
 {
     tw_train_options_t *o = &config->options;
@@ -177,7 +177,7 @@ static tw_status_t resolve_communication(tw_train_config_t *config)
     return TW_OK;
 }
 
-/** Refuse keys that the model's family does not have. The family may come from the pretrained weights. */
+/** Refuse keys that the model's family does not have. The family may be that of the pretrained weights. */
 static tw_status_t config_check_model(const tw_train_options_t *o)
 {
     const tw_model_family_row_t *family = tw_model_family_get((tw_model_family_t)o->family);

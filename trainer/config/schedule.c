@@ -10,7 +10,7 @@ static double clamp01(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/** Return how far the warm-up has come at a step, 0 to 1. A logarithmic warm-up ends one step earlier. */
+/** Return the share of the warm-up that is done at a step, 0 to 1. A logarithmic one ends a step earlier. */
 static double warmup_share(const tw_train_options_t *o, double step)
 {
     double length = (double)o->warmup_steps;

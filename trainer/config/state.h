@@ -47,7 +47,7 @@ void tw_train_notes_cleanup(tw_train_config_t *config);
  *  keys that the user has not set. TW_ERR_CONFIG, logged: the user has set other values, or the model is not
  *  supported. */
 tw_status_t tw_train_pretrained(tw_train_config_t *config);
-/** Keep a note of a key of the table, if the user has set the key. */
+/** Keep a note of a key of the table if the user has set this key. */
 void tw_train_note_key(tw_train_config_t *config, const char *key, const char *reason);
 /** Note each key that the user has set and that has no effect. Call it after all keys are resolved. */
 void tw_train_note_without_effect(tw_train_config_t *config);

@@ -66,8 +66,8 @@ static spot_t find_spot(const tw_data_range_t *ranges, uint64_t sequence, size_t
     }
 }
 
-/** Return where the first document begins inside this sequence, if a whole sequence fits in behind that
- *  place. Otherwise return the sequence's own first token. */
+/** Return the first place in this sequence where a document begins, if a whole sequence fits in from there
+ *  on. Otherwise return the sequence's own first token. */
 static uint64_t align(const tw_data_t *data, const spot_t *spot, size_t seq_len)
 {
     for (uint64_t at = spot->first; data->document >= 0 && at < spot->first + seq_len; at++) {

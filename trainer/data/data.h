@@ -1,13 +1,13 @@
 /** trainer/data: the tokens to train on, and which of them a rank gets in a step.
  *
  *  A source is UTF-8 text, or a file of uint16 or uint32 tokens, as nanoGPT and llm.c write them. The file is
- *  mapped. Text has a token per byte, or is encoded with a byte-level BPE vocabulary; then its tokens are
- *  kept in a folder of caches. An open source is only read, so any threads may use it at once.
+ *  mapped. Text has a token per byte, or is encoded with a vocabulary; then its tokens are kept in a folder
+ *  of caches. An open source is only read, so any threads may use it at once.
  *
  *  Order: each file's training part is cut into sequences of T tokens. An epoch visits all of them once, in a
- *  random order drawn from (seed, epoch). A rank's sequences are a function of (seed, step, place in the
- *  step) alone. So nothing needs to be saved to resume in mid-epoch, and another number of ranks with the
- *  same global batch trains on the same sequences in the same steps. */
+ *  random order drawn from (seed, epoch). Entries with weights have epochs of their own. A rank's
+ *  sequences are a function of (seed, step, place in the step) alone. So nothing needs to be saved to resume
+ *  in mid-epoch. With the same global batch, any number of ranks has the same sequences in the same steps. */
 #pragma once
 
 #include "core/core.h"
@@ -21,7 +21,7 @@ typedef enum tw_data_style { TW_DATA_STYLE_NONE, TW_DATA_STYLE_CHATML, TW_DATA_S
 
 typedef struct tw_data_config {
     /** "NAME.bin" has tokens. "NAME.jsonl" has lines {"text"}, {"prompt", "completion"}, or {"messages":
-     *  [{"role", "content"}, ...]}; learned are texts, completions and the assistant's messages. Other files
+     *  [{"role", "content"}, ...]}. Texts, completions and the assistant's messages are learned. Other files
      *  are text. Several names with commas between them, and patterns ("train_*.bin"), are read as one text.
      *  "web_*.bin:0.7,books.bin:0.3" gives each entry its share of every 1,024 sequences. NULL or "": the
      *  King James Bible (Debian's bible-kjv) */
@@ -30,11 +30,11 @@ typedef struct tw_data_config {
     const char *vocab;    /**< GPT-2's vocab.json, used with `merges`; both NULL or "": a token per byte */
     const char *merges;
     const char *tokenizer; /**< tokenizer.json, instead of vocab and merges; NULL or "": none */
-    /** Bytes of a token in a bare token file: 2 or 4. 0: 2, and a file that looks like 4 is refused. 1: the
+    /** Bytes of a token in a bare token file: 2 or 4. 0: 2, and a file that looks wider is refused. 1: the
      *  bytes of any file are its tokens, unless there is a vocabulary. */
     size_t token_bytes;
     tw_data_style_t chat_style; /**< format of messages in "NAME.jsonl" */
-    const char *chat_end;       /**< text to add to each text or completion there; NULL or "": none */
+    const char *chat_end;       /**< added to each text or completion in "NAME.jsonl"; NULL or "": nothing */
     int has_masks;              /**< 1: NAME.mask beside NAME.bin marks learned tokens; text has no masks */
     /** Folder of caches. NULL or "": $XDG_CACHE_HOME/thinwire, ~/.cache/thinwire or the temporary folder */
     const char *cache_dir;
@@ -64,7 +64,7 @@ uint64_t tw_data_n_sequences(const tw_data_t *data, tw_data_split_t split, size_
 /** Sizes and a checksum that identify a source. */
 typedef struct tw_data_fingerprint {
     uint64_t n_train, n_val, vocab_size; /**< tokens of each split; tw_data_vocab_size */
-    /** of all tokens of all files; computing it reads the files whole */
+    /** of all files' tokens, masks and weights; computing it reads the files whole */
     uint64_t checksum;
 } tw_data_fingerprint_t;
 

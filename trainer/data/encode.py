@@ -27,13 +27,13 @@ import typing
 
 PIECE = 1 << 16  # characters that are encoded at once
 OVERLAP = 1 << 11  # characters that a piece shares with the next one
-SAME = 8  # tokens that both must have on either side of where one goes over to the other
+SAME = 8  # equal tokens that both pieces must have on each side of a seam
 AT_ONCE = 32  # pieces, or lines
 MOST_TOKENS = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 BLANK = "\u2581"  # how SentencePiece writes a blank
-# How messages are written: texts before all of them, before a role, after a role, after a content, and after
-# that (not learned); characters to strip off a content. As the models' templates, less what those add.
+# How messages are written: the texts before all messages, before a role, after a role, after a content, and
+# after a message (not learned); characters to strip off contents. What templates add of their own is missing.
 STYLES = {"chatml": ("", "<|im_start|>", "\n", "<|im_end|>", "\n", ""),
           "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", "",
                      " \t\n\v\f\r")}
@@ -60,7 +60,7 @@ def load(path: str, merges: str) -> typing.Any:
             made.decoder = decoders.ByteLevel()
             if made.token_to_id(END_OF_TEXT) is not None:
                 made.add_special_tokens([END_OF_TEXT])
-    except Exception as error:  # the library has no class of its own
+    except Exception as error:  # the library has no exception class of its own
         raise Wrong("%s: %s" % (" with ".join(filter(None, (path, merges))), error)) from None
     made.no_truncation()
     made.no_padding()
@@ -150,7 +150,7 @@ def ids_of_text(tokenizer: typing.Any, path: str) -> typing.Iterator[list[int]]:
         if tokens:
             yield held.ids[begin:tokens[0]]
             begin = tokens[1]
-        elif held:  # one word, perhaps: both are encoded as one piece
+        elif held:  # no seam, perhaps in a very long word: encode both as one piece
             text = held_text + text[OVERLAP:]
             encoding = tokenizer.encode(text, add_special_tokens=False)
         held, held_text = encoding, text
@@ -201,7 +201,7 @@ def examples_of(path: str, style: str, end: str) -> typing.Iterator[list[Run]]:
                 runs = example_runs(json.loads(line.decode()), style, end) if line.strip() else iter(())
                 groups = itertools.groupby(runs, lambda run: run[0])
                 joined = [(is_learned, "".join(text for _, text in some)) for is_learned, some in groups]
-                "".join(text for _, text in joined).encode()  # half of a pair of UTF-16 is no text
+                "".join(text for _, text in joined).encode()  # fails on half of a surrogate pair
             except (Wrong, ValueError) as error:
                 raise Wrong("%s: line %d: %s" % (path, number, error)) from None
             yield [run for run in joined if run[1]]
@@ -249,7 +249,7 @@ def write(out: str, paths: list[str], kind: str, source: str, code: str = "", *h
         elif kind == "text":
             for ids in ids_of_text(tokenizer, source):
                 array.array(code, ids).tofile(file)
-        else:  # the mask gets its name before: whoever sees the tokens finds it
+        else:  # the mask gets its name first, so whoever sees the tokens also finds the mask
             masks = stack.enter_context(whole_file(out.removesuffix(".bin") + ".mask"))
             for ids, mask in ids_of_chats(tokenizer, source, *how):
                 array.array(code, ids).tofile(file)

@@ -34,7 +34,6 @@ typedef struct opening {
     tw_data_vocabulary_t *vocabulary; /* NULL: a token per byte */
 } opening_t;
 
-/** Opens a file with a token per byte. */
 static tw_status_t open_bytes(const opening_t *opening, const char *path, tw_data_tokens_t *tokens)
 {
     TW_TRY(tw_data_tokens_of_bytes(path, tokens));
@@ -137,7 +136,7 @@ static tw_status_t open_range(tw_data_t *data, size_t file, uint64_t n_val)
     return TW_OK;
 }
 
-/** Divide the files between training and validation, which has own files or the end of each file. */
+/** Divide the files between training and validation. Validation has its own files, or each file's end. */
 static tw_status_t find_splits(const tw_data_config_t *config, tw_data_t *data)
 {
     for (int split = 0; split < 2; split++) {
@@ -223,7 +222,6 @@ static tw_status_t check_config(const tw_data_config_t *config)
     return TW_OK;
 }
 
-/** Return 1 if a folder of caches is needed. */
 static int needs_folder(const tw_data_config_t *config)
 {
     return !given(config->path) || given(config->vocab) || given(config->tokenizer);

@@ -22,7 +22,7 @@ static tw_status_t check_utf8(const char *label, const char *text, size_t bytes)
     return TW_OK;
 }
 
-/** Encode a text by writing it to a file in the folder of caches, and encoding that file. */
+/** Encode a text: write it to a file in the folder of caches, and encode that file. */
 static tw_status_t open_prompt(const tw_data_vocabulary_t *vocabulary, const char *text,
                                tw_data_tokens_t *tokens)
 {

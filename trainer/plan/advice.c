@@ -54,8 +54,8 @@ static tw_status_t today_at(const today_t *today, double link_rate, double *sec)
 #define SLOWEST_LINK 1e5
 #define FASTEST_LINK 1e14
 
-/** Find the slowest link that today's run does well on: it is about as fast there as the best row, or as on
- *  the fastest link, where only delays are left, which Thinwire would have, too. */
+/** Find the slowest link on which today's run is about as fast as the best row, or as on the fastest link.
+ *  On the fastest link only delays are left, which Thinwire would have, too. */
 static tw_status_t plain_enough(const plan_t *plan, const today_t *today, const tw_plan_row_t *best,
                                 double *link_rate)
 {

@@ -101,8 +101,8 @@ typedef struct fit {
     double times[N_TIMES]; /* typical values, in seconds */
 } fit_t;
 
-/** Tell from the progress thread's time what a message takes, and what a byte takes inside a node and between
- *  nodes. The exchange of losses after a step sends few bytes, so its time is that of its messages. Bytes
+/** Derive from the progress thread's time what a message takes, and a byte inside nodes and between them.
+ *  The exchange of losses after a step sends few bytes, so its time is that of its messages. Bytes
  *  inside a node take the time that was measured for copies. Bytes between nodes take the rest. */
 static void fit_moving(const fit_t *fit, const tw_plan_traffic_t *traffic)
 {

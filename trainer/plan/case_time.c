@@ -6,7 +6,7 @@
 
 #include "trainer/plan/machine.h"
 
-/* Number of gathers that are posted ahead of the computing. Frameworks limit them to two. */
+/* Most gathers that are posted before their layers are computed. Frameworks limit them to two. */
 #define AHEAD 2
 #define WEIGHT_BYTES 2.0
 
@@ -73,7 +73,7 @@ static cost_t node_cost(const walk_t *w, double bytes)
                     .latency_sec = (local - 1.0) * w->given->in_latency_sec};
 }
 
-/** Return the cost of reducing to the shards of a node, and of the all-reduce along the rails after it. */
+/** Return the cost of reducing to the shards of a node, and of the all-reduce between nodes after it. */
 static cost_t replicas_cost(const walk_t *w, double bytes)
 {
     double nodes = w->point->n_nodes;

@@ -40,7 +40,7 @@ static double weight_bytes(const tw_train_options_t *o)
     return o->bf16 ? 2.0 : 4.0;
 }
 
-/* ---- what comes and goes ------------------------------------------------------------------------------- */
+/* ---- buffers of operations and codecs ------------------------------------------------------------------ */
 
 /* Most scratch memory that is planned for operations that wait for the link: half of a communicator's default
  * TW_COLL_SCRATCH. All operations together get at most that half; the oldest one may also use the other
@@ -93,7 +93,7 @@ static double codecs_bytes(const tw_train_options_t *o)
     return weights + gradients + messages + (tw_quant_form(&codecs->delta) == TW_QUANT_CHANGE ? 4e5 : 0.0);
 }
 
-/* ---- what is in use of files --------------------------------------------------------------------------- */
+/* ---- memory for data in files -------------------------------------------------------------------------- */
 
 /** Return the bytes of masters and moments in memory. If they are in files, only the updated unit and the
  *  next one count. With Muon, the units whose momenta are being exchanged count, too. */

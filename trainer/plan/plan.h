@@ -47,7 +47,7 @@ typedef struct tw_plan_cluster {
     /* Seconds of a core that communication takes; 0: none. */
     double message_sec;                 /**< for each message sent or received, of any length */
     double inter_byte_sec, in_byte_sec; /**< for each byte sent and received, between nodes and inside one */
-    double delay_sec;     /**< more seconds that an operation takes, until other ranks' threads get a core */
+    double delay_sec;     /**< how long an operation waits until other ranks' threads get a core */
     double update_sec;    /**< the part of a step's computing for norm and update of a rank's shard */
     double besides_bytes; /**< other memory of a rank's process, such as TW_PLAN_PROCESS_BYTES */
 } tw_plan_cluster_t;
@@ -97,7 +97,7 @@ typedef struct tw_plan_flow {
 
 /** The operations of one unit. */
 typedef struct tw_plan_unit {
-    tw_plan_flow_t gather;       /**< the step's first gather; in stages 1 and 2, after the update */
+    tw_plan_flow_t gather;       /**< the step's first gather; in stages 1 and 2 the one after the update */
     tw_plan_flow_t gather_again; /**< each other gather of the step */
     tw_plan_flow_t reduce;
     /** Muon's momenta in the update: to the matrices' owners (from stage 1 on), and back */

@@ -120,7 +120,7 @@ tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model)
 /* Extra delay of an operation, measured in some hundred steps on two cores with 8 threads. */
 #define BOX_DELAY_SEC 0.6e-3
 
-/** Assume a cluster in a box: nodes share this machine's cores, and a link after idling passes a burst. */
+/** Assume a cluster in a box: nodes share this machine's cores, and an idle link lets a burst pass. */
 static void assume_box(tw_plan_cluster_t *cluster)
 {
     cluster->cores = (double)sysconf(_SC_NPROCESSORS_ONLN) / cluster->n_nodes;

@@ -26,11 +26,10 @@ typedef struct plan {
 
 /** Make the configuration, with a set's keys added last. TW_ERR_CONFIG and the like (logged). */
 tw_status_t plan_configure(const plan_t *plan, const tw_trainer_set_t *set, tw_train_config_t **config);
-/** Make the model of a configuration. */
 tw_status_t plan_model(const tw_train_options_t *options, tw_model_t **model);
 /** Measure codecs and copies on messages of a layer, and set their speeds in plan->cluster. */
 tw_status_t plan_speeds(plan_t *plan, const tw_model_t *model);
-/** Append the memory, bytes and time that a set needs to plan->rows. */
+/** Append a row to plan->rows: the memory, bytes and time that a set needs. */
 tw_status_t plan_row(plan_t *plan, const tw_trainer_set_t *set, const tw_model_t *model);
 /** Plan all sets, and print the model and cluster that they are planned for. */
 tw_status_t plan_all(plan_t *plan);

@@ -23,16 +23,16 @@ const tw_plan_row_t *tw_plan_row_fastest(const tw_plan_row_t *rows, size_t n_row
                                          const tw_plan_cluster_t *cluster, int lossless_only);
 /** Print the bytes of the states of n_params parameters, for each ZeRO stage. */
 void tw_plan_print_states(double n_params, int world, FILE *out);
-/** Print the table. One of rows [n_rows] must be "zero3". */
 void tw_plan_print_memory(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
-/** Write a JSON line for each row. TW_ERR_IO. */
+/** Write a JSON line for each of rows [n_rows], one of which must be "zero3". TW_ERR_IO. */
 tw_status_t tw_plan_write_json(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                                FILE *out);
+/** Print the table of steps. One of rows [n_rows] must be "zero3". */
 void tw_plan_print_steps(const tw_plan_row_t *rows, size_t n_rows, FILE *out);
 /** Print the variables with which a PyTorch job does what the two rows do. A row may have none. */
 void tw_plan_print_torch(const tw_plan_row_t *any, const tw_plan_row_t *lossless, FILE *out);
-/** Print which features to turn on, or that none helps. */
+/** Print which features to turn on, or that none helps. One of rows [n_rows] must be "zero3". */
 void tw_plan_print_advice(const tw_plan_row_t *rows, size_t n_rows, const tw_plan_cluster_t *cluster,
                           FILE *out);
 

@@ -41,7 +41,7 @@ typedef struct timeline {
     double muon_product_sec; /* seconds of a core for one multiplication */
     tw_plan_op_t report;
     size_t asked; /* visits of the micro-batch whose gathers are posted */
-    /* of `asked`, and of the visits before the current one: how many are of blocks, not of the root */
+    /* how many of the `asked` visits, and of those before the current one, are of blocks, not of the root */
     size_t blocks_asked, blocks_left;
     /* numbers of units whose changes are in the replica, are sent, or are ready to send */
     size_t synced, sync_posted, sync_due;
@@ -233,8 +233,8 @@ static int is_muons(const timeline_t *tl, const tw_model_tensor_t *tensor)
     return status == TW_OK && tw_engine_is_muons(tl->options, tensor, group.is_frozen);
 }
 
-/** Count the multiplications for a unit's matrices: five times x x', its square, and that times x. A rank has
- *  an even share of them, or the largest matrix if that is more. */
+/** Count the multiplications for a unit's matrices: five times a = x x', a a, and their sum times x. A rank
+ *  has an even share of them, or the largest matrix if that is more. */
 static double count_muon_products(const timeline_t *tl, const tw_model_t *model, size_t unit)
 {
     size_t n;

@@ -83,7 +83,7 @@ static int world_of(const tw_plan_cluster_t *cluster)
     return cluster->n_nodes * cluster->ranks_per_node;
 }
 
-/** Return the flow of an operation's signatures. Each rank sends and receives one; one per node leaves it. */
+/** Return the flow of an operation's signatures. Each rank sends and receives one. One leaves each node. */
 static tw_plan_flow_t world_signatures(const tw_plan_cluster_t *cluster)
 {
     int world = world_of(cluster), leave = cluster->n_nodes > 1 ? cluster->n_nodes : 0;
@@ -130,8 +130,8 @@ static tw_plan_flow_t world_flow(const counting_t *counting, const cut_t *cut,
     return traffic_sum_of(&pieces, &signatures);
 }
 
-/** Count the operations for a whole unit. A bucket's segments are tensors, or their pieces, if the pieces of
- *  a rank are not contiguous. */
+/** Count the operations for a whole unit. A bucket's segments are tensors, or, if a rank's pieces are not
+ *  contiguous (by_tensor 0), the tensors' pieces. */
 static double count_buckets(const counting_t *counting, int unit, int by_tensor, int64_t bucket)
 {
     size_t first, n_tensors = tw_hpz_layout_tensors(counting->layout, unit, &first), n_ops = 0;
@@ -237,7 +237,7 @@ static tw_plan_flow_t reduce_flow(const counting_t *counting, int unit)
     return flow;
 }
 
-/** Return the flow of an operation along the rails. All ranks' signatures leave their nodes. */
+/** Return the flow of an operation between one rank of each node (a rail). All signatures leave nodes. */
 static tw_plan_flow_t rail_flow(const tw_plan_cluster_t *cluster, double bytes)
 {
     double others = cluster->n_nodes - 1;
@@ -296,8 +296,8 @@ static int is_muons(const counting_t *counting, size_t tensor)
     return tw_engine_is_muons(counting->options, &counting->tensors[tensor], is_frozen);
 }
 
-/** Return the bytes of an element of a momentum: without loss, encoded where gradients are. For the lossless
- *  codec they are an estimate. */
+/** Return the bytes of an element of a momentum. Momenta are sent without loss, and encoded if gradients are.
+ *  Encoded bytes are an estimate. */
 static double momentum_bytes(const counting_t *counting)
 {
     const tw_quant_codec_t lossless = {.kind = TW_QUANT_LOSSLESS};
