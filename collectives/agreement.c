@@ -185,7 +185,7 @@ uint64_t tw_request_tag(const tw_coll_request_t *request)
                                                         << TW_SCHED_NUMBER_BITS;
 }
 
-/** Make an empty schedule for a request. The request becomes the communicator's next operation. */
+/** Make an empty schedule for a request, with the tags of the communicator's next operation. */
 static tw_status_t create_sched(tw_coll_request_t *request)
 {
     const tw_coll_t *coll = request->coll;
@@ -202,7 +202,6 @@ static tw_status_t create_sched(tw_coll_request_t *request)
     return tw_sched_create(&env, &request->sched);
 }
 
-/** Emit the exchange of signatures with both neighbours in the ring, and the comparison of signatures. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request)
 {
     const tw_topo_t *topo = &request->coll->topo;

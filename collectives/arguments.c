@@ -25,7 +25,7 @@ static int is_reduction(tw_coll_op_t op)
     return op == TW_COLL_REDUCE_SCATTER || op == TW_COLL_ALLREDUCE;
 }
 
-/** Add up the counts of all ranks. Returns SIZE_MAX if the sum does not fit. */
+/** Add up the counts of the first `world` ranks. Returns SIZE_MAX if the sum does not fit. */
 static size_t sum_counts(const size_t *counts, int world)
 {
     size_t sum = 0;
@@ -60,8 +60,8 @@ static tw_status_t check_codec(const tw_coll_t *coll, const tw_coll_args_t *args
     return TW_OK;
 }
 
-/** Whether ranks may send different amounts. If no segment has counts, every rank sends the same number of
- *  elements to each rank, and receives as many from each. */
+/** Whether an all-to-all has a segment without counts that does not split evenly. Without counts, every rank
+ *  sends the same number of elements to each rank, and receives as many from each. */
 static int is_uneven(const tw_coll_args_t *args, size_t world)
 {
     size_t n = args->op == TW_COLL_ALLTOALL && args->segments ? args->n_segments : 0;
@@ -243,7 +243,7 @@ static codec_fields_t fields_of(const tw_quant_codec_t *codec)
     return fields;
 }
 
-/* What is hashed of a segment: its size (0 in an all-to-all, where it differs between ranks) and codec. */
+/* What is hashed of a segment: its size (0 in an all-to-all, where sizes differ between ranks) and codec. */
 typedef struct segment_shape {
     uint64_t n_elems, is_plain;
     codec_fields_t codec;

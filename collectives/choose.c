@@ -8,9 +8,9 @@
  *  whenever there are several nodes. Candidates are only the algorithms with the bits that this placement of
  *  ranks defines. The choice is the one with the fewest inter-node bytes for a tensor of REFERENCE_BYTES. The
  *  operation's own size only decides the length of its messages. One exception: lossless messages give the
- *  bits of plain ones, so a lossless operation is sent plain if by the cost model that is as fast. That model
- *  is TW_COLL_MODEL or the library's default, since a deterministic communicator measures nothing. The
- *  exception does not apply if the caller names an algorithm that adds up in another order. */
+ *  bits of plain ones, so a lossless operation is sent plain if the cost model expects plain messages to be
+ *  as fast. The model is TW_COLL_MODEL or the library's default, since nothing is measured. The exception
+ *  does not apply if the caller names an algorithm that adds up in another order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +19,10 @@
 
 #define MIN_CHUNK_BYTES ((size_t)64 << 10)
 #define MAX_CHUNK_BYTES ((size_t)2 << 20)
-/** Messages where every rank sends to all others at the same time. A rank sends about MEETING_MESSAGES
- *  messages to each other rank, none shorter than MEETING_CHUNK_BYTES. Longer messages let some peers get
- *  ahead of others at a link that they share, so that the link idles at the end. Shorter ones cost more
- *  processor time. Both were measured on 4 nodes with 1 Gb/s and on 8 nodes with 250 Mb/s. On a fast link
+/** Messages of operations in which every rank sends to all others at once. About MEETING_MESSAGES messages go
+ *  to each other rank, none shorter than MEETING_CHUNK_BYTES. Longer messages let some peers get ahead of
+ *  others at a link that they share, so that the link idles at the end. Shorter ones cost more processor
+ *  time. Both were measured on 4 nodes with 1 Gb/s and on 8 nodes with 250 Mb/s. On a fast link
  *  messages are longer: one message to each peer must occupy the link for more than MEETING_TURNS turns, or
  *  the link waits for handshakes. */
 #define MEETING_MESSAGES 32
@@ -37,8 +37,8 @@
  *  the plain time, plus WORTH_TURNS turns of a message for the extra wake-ups of busy processors. */
 #define WORTH_SHARE 0.05
 #define WORTH_TURNS 4
-/** A lossless codec costs no precision. It need only save the time of this many turns of a message, which a
- *  processor spends on the codec. */
+/** A lossless codec costs no precision. It must save only as much time as this many turns of a message, to
+ *  make up for the processor's work. */
 #define PACKING_TURNS 2
 /** A candidate with over LEANER times the inter-node bytes of another one is taken only if it is faster even
  *  with the noise of the measurements (prefer_lean). */
@@ -65,7 +65,7 @@ typedef struct pick {
     size_t n_candidates;
     /** the best plain and the best quantized candidate; NULL: there is none */
     const candidate_t *plain, *quantized;
-    int loses_nothing; /**< 1: no segment of the caller's loses values; the segments in `c` may be others */
+    int loses_nothing; /**< 1: no codec of the caller's segments loses values; `c` may have other segments */
 } pick_t;
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
@@ -132,9 +132,9 @@ static double model_sec(const pick_t *pick, const tw_coll_model_t *model, candid
     return tw_coll_model_time(model, &cost);
 }
 
-/** The largest chunk, a power of two, with which any algorithm fits half of the scratch memory. The other
- *  half is left for other operations. One round, together with what earlier rounds still hold, takes 8
- *  chunks per rank, or more if the messages inside a node are larger. */
+/** Returns the largest chunk, a power of two, with which any algorithm needs at most half of the scratch
+ *  memory. The other half is left for other operations. One round, together with what earlier rounds still
+ *  hold, takes 8 chunks per rank, or more if the messages inside a node are larger. */
 static size_t most_chunk(const pick_t *pick)
 {
     int is_larger = pick->c.topo->max_local > 1 && pick->c.inner_bytes > pick->c.encoded_bytes;
@@ -147,7 +147,7 @@ static size_t most_chunk(const pick_t *pick)
     return most;
 }
 
-/** The chunk of an operation in which every rank sends to all others at the same time: a power of two. */
+/** Returns the chunk, a power of two, of an operation in which every rank sends to all others at once. */
 static size_t meeting_chunk(const pick_t *pick)
 {
     const tw_coll_tier_t *link = &pick->c.model->inter;
@@ -168,7 +168,7 @@ static int is_lossless(const pick_t *pick, size_t index)
     return tw_quant_form(pick->c.args->codec) == TW_QUANT_MESSAGE && tw_algo_get(index)->info.quantized;
 }
 
-/** Find an algorithm's best chunk: small ones cost messages, large ones make link and processor wait. */
+/** Find an algorithm's best chunk. Small chunks cost messages, large ones make link and processor wait. */
 static candidate_t make_candidate(const pick_t *pick, size_t index, const tw_traffic_t *traffic)
 {
     size_t given = pick->coll->options.chunk_bytes;

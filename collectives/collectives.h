@@ -71,11 +71,11 @@ typedef enum tw_coll_op {
 } tw_coll_op_t;
 
 /** A plain sum is made in fp32 and rounded to the tensor's type k times on its way: once by "direct" and
- *  "exchange", once per node by "hierarchical", W - 1 times by "ring", log2(W) times (rounded up) by
- *  "halving". Its error is at most ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), with u = 2^-8 in bf16, 2^-11
- *  in fp16, 2^-24 in fp32, plus fp32's own W * 2^-24. For a mean of fp16, ranks send partial means instead
- *  of partial sums, which costs one more rounding. Partial means do not overflow where sums would: with a
- *  factor of at most 1 no rounding, not even a codec's, makes them infinite. */
+ *  "exchange", at most twice by "two_hop", once per node by "hierarchical", W - 1 times by "ring", log2(W)
+ *  times (rounded up) by "halving". Its error is at most ((1 + u)^k - 1) * (|x_0| + ... + |x_(W-1)|), with
+ *  u = 2^-8 in bf16, 2^-11 in fp16, 2^-24 in fp32, plus fp32's own W * 2^-24. For a mean of fp16, ranks send
+ *  partial means, not partial sums. That costs one more rounding, but means do not overflow where sums would:
+ *  with a factor of at most 1 no rounding, not even a codec's, makes them infinite. */
 typedef enum tw_coll_reduction { TW_COLL_SUM, TW_COLL_MEAN } tw_coll_reduction_t;
 
 /** One segment of an operation. W is the number of ranks. Shard r has counts[r] elements, and follows the
@@ -127,10 +127,10 @@ typedef struct tw_coll_args {
      *  and all-reduce take codecs of 4 or 8 bits, or the lossless one. A lossless algorithm gives the bits
      *  of the plain algorithm of the same name ("one_hop" those of "direct"). Over NCCL lossless codecs are
      *  refused (TW_ERR_UNSUPPORTED), because NCCL must know lengths beforehand. If plain is as fast, the
-     *  codec is declined in favour of any plain algorithm, even one that adds up in another order; a
-     *  deterministic communicator declines it only if the bits stay the same. An all-to-all encodes only
-     *  data for other nodes. As its ranks may send different amounts, it is planned, and its codec declined,
-     *  as if 2^18 elements went to each rank. */
+     *  codec is declined in favour of any plain algorithm, even one that adds up in another order. On
+     *  several nodes, a deterministic communicator declines it only if the bits stay the same. An all-to-all
+     *  encodes only data for other nodes. As its ranks may send different amounts, they choose algorithm and
+     *  codec as if 2^18 elements went to each rank. */
     const tw_quant_codec_t *codec;
     /** two-hop reduce-scatter: codec of the hop inside the node; NULL: that hop is plain */
     const tw_quant_codec_t *inner_codec;
@@ -202,8 +202,9 @@ typedef struct tw_coll_plan {
 /** Get how an operation runs. Allowed from its post until test or wait has freed the request. */
 void tw_coll_request_plan(const tw_coll_request_t *request, tw_coll_plan_t *plan);
 
-/** Bytes that this rank will send to other nodes in an operation. The counters must show the same number;
- *  with the lossless codec, bytes and spared bytes together. For "native": as in NCCL's rings. */
+/** Get how many bytes this rank will send to other nodes in an operation. The counters grow by this number;
+ *  with a lossless codec, inter_node_bytes and inter_node_spared_bytes do so together. For "native" it is
+ *  what NCCL's rings send. */
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes);
 
 /** What this rank has sent in operations of this communicator: payload bytes and messages. Messages to
@@ -215,15 +216,15 @@ typedef struct tw_coll_counters {
 } tw_coll_counters_t;
 void tw_coll_counters_get(tw_coll_t *coll, tw_coll_counters_t *out);
 
-/** Number of blocks with NaN or Inf that this communicator's encoders have met. On GPU memory the call
- *  synchronises with the device. */
+/** Returns the number of blocks with NaN or Inf that this communicator's encoders have met. On GPU memory
+ *  the call synchronises with the device. */
 uint64_t tw_coll_nonfinite_blocks(tw_coll_t *coll);
-/** Bytes of workspace that the communicator holds now for chunks on their way, and the kind of memory that
- *  the workspace is in. On host memory the workspace is scratch memory, at most TW_COLL_SCRATCH. For GPU
- *  memory over a transport it may be pinned host memory. For GPU memory its size is bounded, too, whatever
- *  the tensors' size: at most seven rounds are in flight, and a round is one chunk to each rank, at most 16
- *  MB as it goes between nodes. A round is a few launches whatever its size, so it must be long enough to
- *  hide their cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
+/** Return the bytes of workspace that the communicator holds now for chunks on their way, and the kind of
+ *  memory that the workspace is in. On host memory the workspace is scratch memory, at most TW_COLL_SCRATCH.
+ *  For GPU memory over a transport it may be pinned host memory. For GPU memory, too, its size has a bound
+ *  that does not depend on the tensors: at most seven rounds are in flight, and a round is one chunk to each
+ *  rank, at most 16 MB as it goes between nodes. A round takes a few launches whatever its size, so it must
+ *  be long enough to hide their cost. TW_COLL_CHUNK makes rounds, and the workspace, smaller. */
 size_t tw_coll_workspace_bytes(tw_coll_t *coll);
 tw_mem_t tw_coll_workspace_mem(const tw_coll_t *coll);
 /** Give the workspace back to the system, except what operations in flight use. Otherwise it is kept for the

@@ -34,7 +34,7 @@
 TW_C_BEGIN
 
 #define TW_COLL_ID_SHIFT 40 /**< bits of a tag below the communicator's id: operation, then message */
-/** First tag of messages before the members agree on an id: these have the last tags below those of id 1. */
+/** First tag of the messages that are sent before the members agree on an id: the last tags below id 1's. */
 #define TW_COLL_MEETING_TAG (((uint64_t)1 << TW_COLL_ID_SHIFT) - TW_BOOTSTRAP_TAGS)
 #define TW_COLL_KNOWN 64
 #define TW_COLL_ALGOS 40 /**< the most algorithms in the table for host memory */
@@ -73,7 +73,7 @@ struct tw_coll_request {
     tw_status_t status; /**< TW_IN_PROGRESS while running */
     uint64_t posted_ns;
     int is_detached; /**< nobody waits for the request: it is freed when it ends */
-    /** 1: not an operation, but a message to the neighbours that this rank could not post one */
+    /** 1: the request only tells the neighbours that this rank could not post an operation */
     int is_failed;
     int is_said; /**< 1: the warning that this patient operation is late was logged */
 
@@ -220,7 +220,7 @@ static inline float tw_coll_limit(const tw_coll_args_t *args)
 
 /** Whether the sums of a quantized all-reduce are rounded to the tensor's type before they are encoded
  *  again. The rounding gives the bits of a reduce-scatter followed by an all-gather. It also makes a sum
- *  beyond fp16 infinite, which a codec would hide otherwise. */
+ *  infinite if fp16 cannot hold it; a codec alone would hide such an overflow. */
 static inline int tw_coll_rounds_sums(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
     return coll->deterministic || args->type == TW_TYPE_FP16;
@@ -253,8 +253,8 @@ static inline int tw_args_name_algo(const tw_coll_args_t *args)
 
 /* ---- agreement.c --------------------------------------------------------------------------------------- */
 
-/** Make a schedule for a request. The request becomes the communicator's next operation. The schedule
- *  exchanges signatures with the neighbours and compares them; the caller may emit more tasks. */
+/** Make a schedule for a request, with the tags of the communicator's next operation. The schedule exchanges
+ *  signatures with the neighbours and compares them; the caller may emit more tasks. */
 tw_status_t tw_check_begin_sched(tw_coll_request_t *request);
 /** Make a sealed schedule that only exchanges and compares signatures. */
 tw_status_t tw_check_create_sched(tw_coll_request_t *request);

@@ -49,7 +49,7 @@ static tw_status_t create_agreed(tw_coll_t *coll, const tw_coll_params_t *params
     return tw_identity_agree(&boot, &coll->shared->ids, hash_terms(coll, params), params->id, &coll->id);
 }
 
-/** Make the cost model. It is measured with the last tags of operation 0; for a GPU nothing is measured. */
+/** Make the cost model. For a GPU nothing is measured. Measuring uses the last tags of operation 0. */
 static tw_status_t create_model_of(tw_coll_t *coll, int on_gpu)
 {
     uint64_t tag =
@@ -193,7 +193,7 @@ static tw_status_t create_check_params(const tw_coll_params_t *params)
     return params->transport ? check_owner(params) : create_refuse("it needs a transport");
 }
 
-/* Arguments of tw_coll_create. It runs on the progress thread if there is one. */
+/* Arguments of create_here, which runs on the progress thread if there is one. */
 typedef struct creation {
     tw_coll_setup_t setup;
     tw_coll_t **out;
@@ -216,7 +216,7 @@ static tw_status_t create_here(void *arg)
     return status;
 }
 
-/** Make the communicator with its ranks as the members. comm: as in tw_coll_setup_t. */
+/** Make a communicator, on its progress thread if it is to have one. comm: as in tw_coll_setup_t. */
 static tw_status_t create_members(const tw_coll_params_t *params, const tw_coll_nccl_params_t *comm,
                                   tw_coll_t **out)
 {

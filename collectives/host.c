@@ -45,7 +45,7 @@ static tw_host_cell_t *host_make_room(const tw_host_run_t *run, const tw_op_t *o
     return cell;
 }
 
-/** Note the task that writes an op's result. If it writes to a tensor, it waits for reads of that place. */
+/** Note the task that writes an op's result. A task that writes to a tensor waits for reads of that place. */
 static void wrote(tw_host_run_t *run, const tw_op_t *op, size_t c, tw_task_t task)
 {
     cell_at(run, op->owner, c, op->to)->task = task;
@@ -74,7 +74,7 @@ static tw_sbuf_t host_place_of(const tw_host_cell_t *cell)
     return cell->is_src ? TW_QOP_SRC : cell->span.view ? TW_QOP_DST : cell->span.buffer;
 }
 
-/** Emit an encoding or decoding. inputs: one cell, or the inputs of a sum. */
+/** Emit an encoding, a decoding or a sum by the codec. inputs: one cell, or the inputs of the sum. */
 static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t c,
                              const tw_host_cell_t *const *inputs, const tw_host_cell_t *to)
 {
@@ -95,8 +95,8 @@ static tw_task_t emit_coding(const tw_host_run_t *run, const tw_op_t *op, size_t
     return tw_qop_emit(run->op, &work);
 }
 
-/** Convert a cell. Chunk c for an owner is encoded only when the message of chunk c - 2 to this owner has
- *  been sent: encoding further ahead would keep the processor busy while messages wait. */
+/** Convert a cell. Chunk c of a shard is prepared for sending only when chunk c - 2 of the shard was sent:
+ *  encoding further ahead would keep the processor busy while messages wait. */
 static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     const tw_host_cell_t *from = cell_at(run, op->from_owner, c, op->from);
@@ -118,7 +118,7 @@ static void host_convert(tw_host_run_t *run, const tw_op_t *op, size_t c)
     reads(run, op, c, task, from);
 }
 
-/** Returns the cell that an op sends or receives. */
+/** Returns the cell that an op sends, or makes room for the cell that it receives. */
 static const tw_host_cell_t *message_cell(const tw_host_run_t *run, const tw_op_t *op, size_t c)
 {
     return op->kind == TW_OP_SEND ? cell_at(run, op->from_owner, c, op->from) : host_make_room(run, op, c);
@@ -176,7 +176,7 @@ static tw_task_t add_plain(const tw_host_run_t *run, const tw_op_t *op, const tw
     return tw_work_reduce(run->sched, &sum);
 }
 
-/** Returns 1 if the sum is its only input, unchanged. */
+/** Returns 1 if the sum has a single input and does not change it. */
 static int is_single(const tw_host_run_t *run, const tw_op_t *op)
 {
     int is_plain = op->in == TW_FORM_PLAIN && op->out == TW_FORM_PLAIN;
@@ -220,9 +220,9 @@ static void emit_op(tw_host_run_t *run, const tw_ops_t *ops, const tw_op_t *op, 
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/** If all shards are short, a rank sends several shards to another rank in one message. A row is the shards
- *  that a rank sends in a hop. It is sent in messages of as many shards as fit in a chunk. A row that wraps
- *  round the end of the world makes two messages. */
+/** The shards that a rank sends (or receives) in a hop are a row. If every shard is a single chunk, a row
+ *  travels in messages of as many shards as fit in a chunk, and a new message begins where the row wraps
+ *  round the end of the world. This is the part of a row that travels in one message. */
 typedef struct row {
     int first, end; /**< ops that one message serves, with the sums that it sends */
     size_t n_elems;
@@ -230,7 +230,7 @@ typedef struct row {
     int in_buffer;
 } row_t;
 
-/** Find the ops from `first` on that one message serves. Empty if the first op needs no message. */
+/** Find the ops from `first` on that one message serves. There is none if the first op needs no message. */
 static row_t find_row(const tw_host_run_t *run, int first, int end)
 {
     const tw_op_t *ops = run->first->ops, *last = NULL;
@@ -345,8 +345,8 @@ static void pipeline(tw_host_run_t *run, int n_hops)
     }
 }
 
-/** Emit the spreading of plain data, hop by hop. This needs no memory, except for packed messages on their
- *  way. From a root it goes chunk by chunk instead, since a rank has no other shard to pass on. */
+/** Emit the spreading of plain data, hop by hop. This needs no memory, except for copies of scattered data on
+ *  its way. From a root, spreading goes chunk by chunk, since a rank has no other shard to pass on. */
 static void spread_plain(tw_host_run_t *run)
 {
     size_t first = (size_t)run->first->n_reduce_hops, n_hops = (size_t)run->first->n_hops - first;
@@ -370,13 +370,12 @@ static void swap(tw_host_run_t *run)
     }
 }
 
-/** Emit the program for every chunk. */
 static void emit_all(tw_host_run_t *run)
 {
     if (run->swaps) {
         swap(run);
     } else if (run->op || run->flows->of == TW_FLOWS_SOME ||
-               run->flows->merges) { /* links are used in both directions */
+               run->flows->merges) { /* one pipeline of all hops uses links in both directions */
         pipeline(run, run->first->n_hops);
     } else {
         if (run->first->n_reduce_hops > 0) {

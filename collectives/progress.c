@@ -45,7 +45,7 @@ static command_t *take_command(tw_progress_t *progress)
 
 /** Run the other threads' commands. This function is also a mover, so that commands run while an earlier
  *  command waits for the transport, as making a communicator does. Commands add and remove movers. That is
- *  safe, since the transport is then at this mover in the list, which no command removes. */
+ *  safe, since the walk over the list is then at this mover, which no command removes. */
 static void run_commands(void *arg, int *moved)
 {
     tw_progress_t *progress = arg;

@@ -23,7 +23,6 @@ static uint64_t tw_load_ns(const uint64_t *at)
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 
-/** End a request, with success or an error. */
 static void request_finish(tw_coll_request_t *request, tw_status_t status)
 {
     tw_coll_t *coll = request->coll;
@@ -125,7 +124,6 @@ static tw_status_t request_step(tw_coll_request_t *request, int *moved)
     return rest != TW_OK ? rest : status;
 }
 
-/** Make progress on the messages of all requests. */
 static tw_status_t step_all(tw_coll_t *coll, int *moved)
 {
     tw_coll_request_t *request = TAILQ_FIRST(&coll->active);
@@ -233,7 +231,8 @@ static int is_overdue(tw_coll_t *coll, int moved)
     return tw_coll_timeout(coll) > 0 && still_sec(coll) >= tw_coll_timeout(coll);
 }
 
-/** Returns 1 if a patient operation is in flight: operations behind it may be as late. */
+/** Returns 1 if the communicator, or an operation in flight, is patient. Operations behind a patient one may
+ *  be as late. */
 static int has_patient(const tw_coll_t *coll)
 {
     const tw_coll_request_t *request;
@@ -362,8 +361,8 @@ static tw_status_t request_start(tw_coll_request_t *request)
     status = request_step(request, &moved);
     if (status == TW_OK) {
         request_finish(request, TW_OK);
-        /* A detached request waits for those before it, and no caller may ever ask for progress on them. So
-         * it moves them all. */
+        /* A detached request waits for the requests before it, and perhaps no caller ever asks for progress
+         * on them. So all of them are moved here. */
     } else if (status > 0 && request->is_detached) {
         status = step_all(coll, &moved);
     }

@@ -28,7 +28,7 @@ typedef struct tw_coll_gate {
 /** Parameters of a communicator. Zeroed: all ranks of the transport, host memory. For a communicator over
  *  one of NCCL's, see tw_coll_nccl_params_t. */
 typedef struct tw_coll_params {
-    /** Borrowed, must outlive the communicator. With wire NCCL only for meeting and hearing of failures. */
+    /** Borrowed, must outlive the communicator. Over NCCL it only lets ranks meet and notice failures. */
     tw_transport_t *transport;
     const int *ranks; /**< [n_ranks] transport ranks in communicator order; NULL: all */
     int n_ranks;
@@ -57,8 +57,8 @@ typedef struct tw_coll_nccl_params {
     struct ncclComm *comm;
     /** 0: a new communicator of NCCL's is split off `comm`, so that neither disturbs the other. 1:
      *  operations are enqueued on `comm` itself, in order with its other calls. The library never ends
-     *  `comm`, which must outlive the communicator. Each rank must then be a process, as one thread with two
-     *  ranks would wait for itself; otherwise TW_ERR_UNSUPPORTED on all ranks (a warning is logged). */
+     *  `comm`, which must outlive the communicator. Each rank must then be a process of its own, as a thread
+     *  with two ranks would wait for itself; else TW_ERR_UNSUPPORTED on all ranks (a warning is logged). */
     int shared;
     /** With `shared`: the owner of `comm` closes the gate before ending `comm`, even while another thread is
      *  in a call of this communicator or makes it. Must outlive the communicator. NULL: nobody does that. */
@@ -74,8 +74,8 @@ typedef struct tw_coll_nccl_params {
  *  describes them or the communicator is deterministic. Ranks that share several communicators make them in
  *  the same order, one at a time. Errors:
  *  - TW_ERR_INVALID (logged): a wrong argument, or an id that a member already uses.
- *  - TW_ERR_MISMATCH (logged with the rank): members ask for different ids or kinds, or list different
- *    ranks. In the last case the job ends.
+ *  - TW_ERR_MISMATCH (logged with the rank): members ask for different ids, have different settings, or list
+ *    different ranks. In the last case the job ends.
  *  - TW_ERR_TIMEOUT (logged with the rank): nothing has come from a member for TW_COLL_TIMEOUT.
  *  - TW_ERR_UNSUPPORTED (logged): there is no GPU, the build lacks CUDA or NCCL, or TW_COLL_GPU_WORKSPACE is
  *    device and the transport takes no GPU memory.
@@ -102,8 +102,8 @@ tw_status_t tw_coll_group_create(tw_coll_t *parent, const int *ranks, int n_rank
 tw_status_t tw_coll_group_create_for(tw_coll_t *parent, tw_mem_t mem, const int *ranks, int n_ranks,
                                      tw_coll_t **out);
 /** Destroy a communicator, and free all its requests. On host memory, operations in flight are canceled. On
- *  GPU memory, the call waits for them, at most for TW_COLL_TIMEOUT. Accepts NULL. Does nothing in a process
- *  that was forked from the one that made the communicator. */
+ *  GPU memory, the call waits for them, at most for TW_COLL_TIMEOUT (without limit if one is patient).
+ *  Accepts NULL. Does nothing in a process that was forked from the one that made the communicator. */
 void tw_coll_destroy(tw_coll_t *coll);
 
 int tw_coll_rank(const tw_coll_t *coll);
@@ -127,7 +127,7 @@ void tw_coll_gate_close(tw_coll_gate_t *gate);
 /** Called by the owner around its own calls of NCCL in threads that may run while another thread closes the
  *  gate. TW_ERR_CANCELED: the gate is closed. gate NULL counts as an open gate. */
 tw_status_t tw_coll_gate_enter(tw_coll_gate_t *gate);
-/** End the calls that tw_coll_gate_enter began. */
+/** Called by the owner after its calls of NCCL, if tw_coll_gate_enter has returned TW_OK. Accepts NULL. */
 void tw_coll_gate_leave(tw_coll_gate_t *gate);
 
 TW_C_END

@@ -74,7 +74,8 @@ static tw_status_t make_view(tw_host_run_t *run, int is_out)
 
 /* ---- shards -------------------------------------------------------------------------------------------- */
 
-/** Returns the span of shard r in the view that is read, or written. A view of one shard has this rank's. */
+/** Returns the span of shard r in the view that is read, or written (is_out). A view of one shard holds that
+ *  of this rank, or of the root. */
 static tw_span_t shard_span(const tw_host_run_t *run, int is_out, int r)
 {
     const tw_flows_t *flows = run->flows;

@@ -17,7 +17,7 @@ typedef struct tw_host_shard {
     size_t first_chunk; /**< index in the grid */
     tw_span_t spans[2]; /**< the whole shard, in the source view and in the target view */
     size_t n_elems, n_chunks;
-    tw_task_t sent[2];     /**< the latest messages to the owner: of an even chunk, and of an odd one */
+    tw_task_t sent[2];     /**< the latest sends of the shard: of an even chunk, and of an odd one */
     tw_task_t *read;       /**< [n_chunks], the last task that reads the chunk from the source tensors */
     tw_host_cell_t *cells; /**< [n_chunks][n_cells], TW_CELL_DST, TW_CELL_SRC, then the cells of the ops */
     size_t n_cells;

@@ -41,9 +41,9 @@ void tw_shared_put(tw_shared_t *shared);
 /** Returns the shared state of a transport; NULL: no communicator uses the transport. */
 tw_shared_t *tw_shared_find(const tw_transport_t *transport);
 
-/** Add a mover. Not allowed in a mover's `move`, except the progress thread's, which runs others' calls. */
+/** Add a mover. Not allowed in a mover's `move`, except in that of the progress thread (run_commands). */
 void tw_shared_mover_add(tw_shared_t *shared, tw_shared_mover_t *mover);
-/** Remove a mover. Does nothing if it is zeroed, so that it was never added. */
+/** Remove a mover. Does nothing if the mover is zeroed, because it was never added then. */
 void tw_shared_mover_remove(tw_shared_mover_t *mover);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */

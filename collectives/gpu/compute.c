@@ -1,4 +1,4 @@
-/** Makes a tick's computations by calls of the codecs. Neighbours of one kind share a launch. */
+/** Launches a tick's computations. Consecutive computations of one kind share a launch. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -64,7 +64,6 @@ static tw_quant_args_t quant_args(const batch_t *batch)
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/** Launch the encoding or decoding of a batch. */
 static tw_status_t launch_codec(const batch_t *batch, tw_type_t type)
 {
     tw_quant_args_t args = quant_args(batch);
@@ -226,7 +225,7 @@ static tw_status_t add_item(batch_t *batch, const tw_quant_segment_t *item)
     return status;
 }
 
-/** Add a chunk's pieces. `from`: source, if it is in the workspace. from_type: type of a plain source. */
+/** Add a chunk's pieces. from: the source, if it is in the workspace. from_type: type of a plain source. */
 static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, const char *from,
                               tw_type_t from_type)
 {
@@ -254,7 +253,7 @@ static tw_status_t add_pieces(batch_t *batch, const tw_gpu_compute_t *compute, c
     return TW_OK;
 }
 
-/** Sum up plain inputs in fp32 to temp_at, which has room for one chunk, and add the sum's encoding. */
+/** Launch the sum of plain inputs in fp32, into the room for one chunk at temp_at; add the sum's encoding. */
 static tw_status_t add_plain_encode(batch_t *batch, const tw_gpu_compute_t *compute)
 {
     const tw_gpu_call_t *call = batch->call;

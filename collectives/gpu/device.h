@@ -59,7 +59,7 @@ typedef struct tw_gpu_native {
     tw_coll_reduction_t reduction;
     const void *src;
     void *dst;
-    size_t n_elems; /**< elements of a shard, in an all-reduce of the tensor */
+    size_t n_elems; /**< elements of a shard; in an all-reduce, of the whole tensor */
 } tw_gpu_native_t;
 
 /** A communicator of NCCL. All sends and receives between begin and end run at the same time. */

@@ -17,8 +17,8 @@ static tw_status_t cuda_use(const tw_gpu_device_t *device, int index)
     return tw_quant_cuda_status(cudaSetDevice(index), "cudaSetDevice");
 }
 
-/** Exchange this thread's capture mode. While a job captures a graph in global mode, no thread may allocate
- *  or poll. The calls here belong to no graph, so they use the relaxed mode. */
+/** Exchange this thread's capture mode. While a program captures a graph in global mode, no thread may
+ *  allocate or poll. The calls here belong to no graph, so they use the relaxed mode. */
 static void exchange_mode(enum cudaStreamCaptureMode *mode)
 {
     (void)cudaThreadExchangeStreamCaptureMode(mode);
@@ -108,15 +108,15 @@ static tw_status_t cuda_event_query(const tw_gpu_device_t *device, tw_gpu_event_
     cudaError_t error = cudaEventQuery((cudaEvent_t)event);
     exchange_mode(&mode);
     if (error == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* otherwise the job would find this error later and take it for its own */
+        (void)cudaGetLastError(); /* else the program would find this error later and take it for its own */
         return TW_IN_PROGRESS;
     }
     return tw_quant_cuda_status(error, "an earlier operation on the GPU");
 }
 
-/** The copies of a transport have ended, because their stream was waited for. But a write by a network card
- *  may still be on its way to the GPU when the host learns that it has ended. Some NVIDIA GPUs order such
- *  writes before work that is launched later (the attribute says OWNER or more). Others must be told to
+/** A transport's own copies have ended, because it has waited for their stream. But a network card's write
+ *  may still be on its way to the GPU when the host learns that the write has ended. Some NVIDIA GPUs order
+ *  such writes before work that is launched later (the attribute says OWNER or more). Others must be told to
  *  flush. A GPU that can do neither does not let network cards access its memory. */
 static tw_status_t cuda_fence(const tw_gpu_device_t *device)
 {

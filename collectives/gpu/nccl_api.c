@@ -38,7 +38,6 @@ tw_status_t tw_nccl_load(tw_nccl_api_t *api)
     return status;
 }
 
-/** Translate a result of NCCL's into a status. No other function does. */
 static tw_status_t status_of(ncclResult_t result)
 {
     switch (result) {

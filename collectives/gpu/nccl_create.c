@@ -25,7 +25,7 @@
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
-/** Returns an id of the host. NCCL identifies it in the same way, so both see the same nodes. */
+/** Returns an id of the host. Without TW_NODE_ID it is made as in NCCL, so both see the same nodes. */
 static uint64_t own_node_id(void)
 {
     const char *names[] = {getenv("TW_NODE_ID"), getenv("NCCL_HOSTID")};
@@ -52,7 +52,7 @@ static uint64_t own_node_id(void)
 /** What each rank tells all others when they meet. */
 typedef struct introduction {
     uint64_t node, process;
-    uint64_t terms; /**< hash of tw_coll_params_t */
+    uint64_t terms; /**< see tw_coll_nccl_params_t */
 } introduction_t;
 
 /** Make a number that is different in every process of the job. */
@@ -83,7 +83,7 @@ static tw_status_t introduce(uint64_t terms, introduction_t *own)
 
 /* ---- telling the others -------------------------------------------------------------------------------- */
 
-/** Memory of exchanges that have ended, kept for later ones. Freeing it would wait for all work on the
+/** Memory of an exchange that has ended, kept for a later one. Freeing it would wait for all work on the
  *  device, perhaps for an operation of another communicator, while the other ranks of that operation wait
  *  here for this rank. */
 typedef struct spare {

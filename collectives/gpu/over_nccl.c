@@ -116,7 +116,7 @@ static tw_status_t enqueue_all(const tw_gpu_run_t *run)
 }
 
 /** Start an operation. Operations run one after another, because they share the workspace. A captured
- *  operation does not wait for uncaptured ones, and they do not wait for it: a graph cannot. */
+ *  operation and uncaptured ones do not wait for each other: no wait crosses the border of a graph. */
 static tw_status_t over_nccl_start(tw_coll_request_t *request)
 {
     const tw_gpu_run_t *run = request->run;

@@ -9,7 +9,7 @@
 
 #include "collectives/gpu/gpu.h"
 
-/** the first two messages to a rank may be a signature and the counts of an all-to-all */
+/** number of the first message to a rank: before it may come a signature and the counts of an all-to-all */
 #define FIRST_NUMBER 2
 
 /** Launch the tick's kernels, then record an event behind them. */
@@ -72,7 +72,7 @@ static tw_status_t post_messages(tw_gpu_run_t *run)
     return status;
 }
 
-/** Explain a failed message. Another size than expected means that the other rank runs another operation. */
+/** Explain a failed message. One of an unexpected size means that the other rank runs another operation. */
 static tw_status_t explain_error(const tw_gpu_run_t *run, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED) {

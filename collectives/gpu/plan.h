@@ -65,7 +65,7 @@ typedef struct tw_gpu_plan {
     tw_gpu_tick_t *ticks;
     size_t n_computes, max_computes, n_messages, max_messages, n_ticks;
     size_t n_rounds;
-    /** number of cells in the workspace: places of chunks; each has the length of its packed chunk */
+    /** number of cells in the workspace; a cell is a chunk's place, and the host notes a length for each */
     size_t n_cells;
     size_t slot_bytes, n_slots;
     size_t temp_at; /**< place of the fp32 sum of plain inputs that is then encoded, one chunk at a time */

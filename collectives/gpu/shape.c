@@ -8,15 +8,13 @@
 #include "collectives/gpu/gpu.h"
 
 #define MAX_SHAPES 256
-/** The most bytes of a round's messages to all ranks. The number of rounds that a shard should have. The
- *  fewest bytes of a chunk. */
-#define ROUND_BYTES ((size_t)16 << 20)
-#define ROUNDS 8
-#define MIN_CHUNK_BYTES ((size_t)256 << 10)
+#define ROUND_BYTES ((size_t)16 << 20)      /**< the most bytes of a round's messages to all ranks */
+#define ROUNDS 8                            /**< the number of rounds that a shard should have */
+#define MIN_CHUNK_BYTES ((size_t)256 << 10) /**< the fewest bytes of a chunk */
 /** The shortest messages that are packed, and the seconds that a GPU takes to pack and unpack one of them. A
  *  warp codes 65,536 elements of a message step by step, so a shorter message takes as long: 27 launches, in
  *  which 600,000 instructions wait for each other, 4 cycles each at 1.4 GHz (counted in
- *  bench/results/gpu-counts.jsonl, not measured on a GPU). Sending the message takes about as long. */
+ *  bench/results/gpu-counts.jsonl, not measured on a GPU). Sending it at 10 Gb/s takes about as long. */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
 /** The smallest operations that are quantized. In smaller ones, the codec's two launches cost as much as it
@@ -90,8 +88,8 @@ static size_t choose_chunk(const tw_coll_t *coll, const tw_coll_request_t *reque
     return bytes > least ? bytes : least;
 }
 
-/** Whether a GPU takes longer to pack and unpack a rank's messages, one after another, than the link saves
- *  by them. A link that TW_COLL_MODEL does not describe counts as slow. */
+/** Whether a GPU takes longer to pack and unpack a rank's messages, one after another, than packing saves on
+ *  the link. A link that TW_COLL_MODEL does not describe counts as one of 1 Gb/s. */
 static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *request)
 {
     size_t bytes = request->n_elems * tw_type_bytes(request->args.type),
@@ -419,7 +417,6 @@ static void drop_oldest(tw_gpu_t *gpu)
     gpu->n_shapes--;
 }
 
-/** Find a request's shape, or make it. */
 static tw_status_t get_shape(const tw_coll_request_t *request, tw_gpu_shape_t **out)
 {
     tw_coll_t *coll = request->coll;

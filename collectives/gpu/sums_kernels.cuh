@@ -272,7 +272,7 @@ struct CopyBody {
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
-/** LAUNCHER::of<BODY>() launches a body; NULL for types without a kernel. */
+/** Returns the kernel that copies elements of a type's size. LAUNCHER::of<BODY>(): the kernel of a body. */
 template <class LAUNCHER>
 typename LAUNCHER::pointer select_copy(tw_type_t type)
 {

@@ -1,10 +1,10 @@
-/** Makes a cost model from readings in such a way that a disturbed reading does not spoil it.
+/** Makes a cost model from readings in such a way that a disturbed reading does not spoil the model.
  *
- *  A reading is disturbed if another program uses the processor or the link. That makes it slower, seldom
- *  faster. So:
+ *  A reading is disturbed if another program uses the processor or the link. A disturbed reading is slower,
+ *  seldom faster. So:
  *  - Every member measures several times, in rounds that alternate between links and processor. Of each
  *    value it keeps `best`, the lower quartile, and `typical`, the median. `best` is not the very best,
- *    because a link sends a burst after a stall.
+ *    because the burst that a link sends after a stall looks too fast.
  *  - The value of the model is the median of all members' `best`, so one disturbed member does not change
  *    it. But a member that really is slower counts, since the others wait for it. It counts as far as its
  *    readings agree: the value is at least its best - (typical - best).
@@ -28,7 +28,7 @@ void tw_estimate_values(const double *readings, int n_readings, int n_values, do
 
 /* ---- over the members ---------------------------------------------------------------------------------- */
 
-/** Returns the (lower) median of the members that have measured a value; 0 if none has. Sorts. */
+/** Returns the lower median of the values that were measured (above 0); 0 if none was. Sorts `values`. */
 static double median_of(double *values, int n)
 {
     int measured = 0;
@@ -84,7 +84,7 @@ static double find_contention(const tw_estimate_report_t *reports, int world)
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
 /** Returns the cost of a message of TW_COLL_TURN_BYTES beyond its bytes and the acknowledgement, if no other
- *  message hides it. A shaped link lets a single message through at once: no bytes to subtract. */
+ *  message hides it. A shaped link lets a single message through at once; then no bytes are subtracted. */
 static double turn_sec(const tw_tier_sample_t *value, int max_local)
 {
     double hops_sec = value->trip_sec - value->alpha_sec,
@@ -134,7 +134,7 @@ static void fill_processor(const tw_cpu_sample_t *value, const tw_cpu_sample_t *
         sum += value->encode_sec[i] + value->decode_sec[i];
         typical_sum += typical->encode_sec[i] + typical->decode_sec[i];
     }
-    /* measured messages find their tables in the caches, others do not: so the default is the least */
+    /* measured messages find their tables in the caches, others do not: the default is the lower bound */
     model->encode_message_sec =
         contention *
         fmax(model->encode_message_sec,

@@ -131,8 +131,8 @@ static tw_status_t run_streams(burst_t *burst)
     return status;
 }
 
-/** Stream to the neighbour while the others do the same. All members start together by an agreement, in
- *  which members without neighbours take part, too. */
+/** Stream to the neighbour while the others do the same. An agreement lets all members start together;
+ *  members without neighbours take part in it, too. */
 static tw_status_t links_exchange(burst_t *burst)
 {
     const tw_measure_link_t *link = burst->link;

@@ -10,7 +10,7 @@
 #define ROUNDS_MOST 6
 /** readings per round; links inside a node are quick to measure, and easily disturbed */
 #define NODE_REPEATS 2
-/** no further round begins after this time; a slow link needs fewer readings, as each one takes longer */
+/** no round beyond ROUNDS_LEAST begins after this time; a slow link needs fewer readings: each is longer */
 #define ENOUGH_SEC 0.1
 #define DOUBLES(type) (int)(sizeof(type) / sizeof(double))
 
@@ -79,7 +79,7 @@ static int is_processor_known(void)
     return is_known;
 }
 
-/** Report the process's readings of the processor. Those of the first communicator are kept. */
+/** Report the readings of the processor that were made with the first communicator of the process. */
 static void summarize_processor(const readings_t *readings, tw_estimate_report_t *report)
 {
     (void)pthread_mutex_lock(&processor.lock);

@@ -28,7 +28,7 @@ TW_C_BEGIN
 typedef struct tw_coll_tier {
     double alpha_sec;   /**< one small message from its post to its arrival */
     double beta_sec;    /**< one byte through a node's full-duplex link, which all ranks of the node share */
-    double message_sec; /**< one more message in a stream, beyond its bytes */
+    double message_sec; /**< extra cost of one more message in a stream, beyond its bytes */
     /** extra cost of a message of TW_COLL_TURN_BYTES if no other message is in flight */
     double turn_sec;
     double busy; /**< the share of a stream's time in which the rank's processor is busy with it, 0 to 1 */

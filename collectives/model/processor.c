@@ -41,7 +41,7 @@ static tw_status_t time_codec(tw_quant_t *quant, void *plain, void *work, double
     return TW_OK;
 }
 
-/** Measure a codec of blocks. Decoding does not depend on the rounding, so it is measured with one. */
+/** Measure a codec of blocks. Decoding is the same for all roundings: it is measured only with one. */
 static tw_status_t measure_blocks(const tw_quant_codec_t *codec, void *plain, void *work,
                                   tw_cpu_sample_t *out)
 {
@@ -82,7 +82,7 @@ static tw_status_t measure_all_blocks(void *plain, void *work, tw_cpu_sample_t *
     return TW_OK;
 }
 
-/** Measure encoding and decoding of two messages of n elements, in seconds per byte; the best of a few
+/** Measure encoding and decoding of two messages of equal size, in seconds per byte; the best of a few
  *  repeats. work: room for fp32[CODEC_ELEMS]. */
 static tw_status_t time_messages(tw_quant_messages_t *coder, const tw_quant_message_segment_t messages[2],
                                  void *work, double *encode_sec, double *decode_sec)

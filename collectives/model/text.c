@@ -17,7 +17,7 @@ typedef struct model_text {
     tw_coll_tier_t inter, node; /**< as in the model, but beta_sec is in bits per second */
     size_t copy, reduce;        /**< bytes per second */
     double cpu_noise;
-    codec_text_t codec;                  /**< speeds of each codec that has no own ones */
+    codec_text_t codec;                  /**< speeds of each codec that does not have its own */
     codec_text_t codecs[TW_QUANT_KINDS]; /**< speeds of each kind */
     /** extra cost of a message of any codec of messages, as in the model */
     double encode_message_sec, decode_message_sec;

@@ -89,7 +89,7 @@ void tw_cost_read(const tw_case_t *c, const tw_flows_t *flows, const tw_traffic_
         cost->inter_messages += traffic->inter_moves[f] * tw_cost_messages(c, shard[f]);
         cost->node_messages += traffic->node_moves[f] * tw_cost_messages(c, shard[f]);
     }
-    if (flows->merges) { /* each rank on the longest path also waits for one whole message */
+    if (flows->merges) { /* the longest path also waits for one whole message */
         const tw_coll_tier_t *tier = traffic->inter_rounds > 0 ? &c->model->inter : &c->model->node;
         merged_sec = fmin(c->chunk_bytes, shard[TW_FORM_PLAIN]) * tier->beta_sec;
         cost->inter_messages = row_messages(c, traffic->inter_row, shard[TW_FORM_PLAIN]);

@@ -1,8 +1,8 @@
 /** What an operation costs, derived from its flows.
  *
  *  Traffic is what the flows of all owners need together on the busiest rank and node, counted in shards. It
- *  depends only on the topology, so it is computed once. Sizes, a chunk and the cost model make a cost of
- *  it. */
+ *  depends only on the topology, so it is computed once. The sizes, the chunk and the cost model turn it into
+ *  a cost. */
 #pragma once
 
 #include "collectives/collectives.h"

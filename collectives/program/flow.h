@@ -10,8 +10,8 @@
  *  walks each owner's flow once itself: a flow has every move of the shard, with sender and receiver, in
  *  O(W).
  *
- *  Hops: an operation with a higher number comes later. A value is moved on in the same hop in which it
- *  came, or in a later one. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
+ *  Operations have hops: the one with the higher hop comes later. A value is moved on in the hop in which
+ *  it came, or in a later one. Inside a hop, messages between two ranks are ordered by owner (ops.h). */
 #pragma once
 
 #include "collectives/topology.h"
@@ -93,7 +93,7 @@ void tw_flow_spread_binomial(tw_flow_t *flow, int owner, tw_value_t from);
 
 /* ---- trees of nodes (tree.c) --------------------------------------------------------------------------- */
 
-/** Returns 1 if the rank is on the root's node, so that it owns a part of the tensor. */
+/** Return 1 if the rank is on the node of a root, so that it owns a part of the tensor. */
 int tw_flow_owns_binomial(const tw_topo_t *topo, int rank);
 int tw_flow_owns_double(const tw_topo_t *topo, int rank);
 

@@ -50,7 +50,7 @@ typedef struct tw_flows {
         TW_FLOWS_SOME,   /**< some ranks own one shard each, of equal size; `owns` says which */
     } of;
     int (*owns)(const tw_topo_t *topo, int rank); /**< TW_FLOWS_SOME: returns 1 if the rank owns a shard */
-    /** 1: all ranks take the owners in one order, as two nodes exchange several owners' messages in a hop */
+    /** 1: all ranks take the owners in one order, as one hop may have messages of several owners to a rank */
     int in_order;
     /** 1: the shards that a rank sends in a hop have consecutive owners (modulo the world): one row */
     int merges;
@@ -91,7 +91,7 @@ int tw_form_encodes_twice(const tw_flows_t *flows, const tw_topo_t *topo, tw_cod
 tw_form_t tw_form_of_inputs(const tw_flows_t *flows, const tw_topo_t *topo, tw_coding_t coding, int has_inner,
                             int is_last);
 
-/** Returns the codec of a segment; NULL if it travels plain. Unquantized ones may have a lossless codec. */
+/** Returns the codec of a segment; NULL: plain. An unquantized one has the operation's, if it is lossless. */
 static inline const tw_quant_codec_t *tw_segment_codec(const tw_coll_args_t *args,
                                                        const tw_coll_segment_t *segment)
 {

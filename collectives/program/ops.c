@@ -11,7 +11,7 @@
 typedef struct value {
     int cell;
     tw_form_t form;
-    int is_early; /**< 1: other hops may count on the value before its hop begins */
+    int is_early; /**< 1: the value needs nothing that this rank receives in the value's hop */
 } value_t;
 
 /** What every rank computes alike about one operation of a flow. */
@@ -21,7 +21,7 @@ typedef struct note {
 } note_t;
 
 /** One step of this rank in a flow. All ranks compute the same `tick`: for a move the one after the tick in
- *  which its input gets ready, for a sum the one in which its inputs do. Tick 0 can send contributions. */
+ *  which its input gets ready, for a sum the one in which its inputs do. For contributions that is tick 0. */
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */
@@ -183,7 +183,7 @@ static value_t ops_receive(maker_t *m, const step_t *step)
     return to;
 }
 
-/** Sort the ops from `first` on by hop, and in a hop the early ones first. Equal ones keep their order. */
+/** Sort the ops from `first` on by hop; in a hop the early ones come first. Otherwise the order stays. */
 static tw_status_t end_phase(maker_t *m, int first, int n_hops)
 {
     tw_ops_t *ops = m->ops;
@@ -279,7 +279,7 @@ static void add_last(maker_t *m, const step_t *step, tw_form_t in)
     }
 }
 
-/** Emit a sum. A single quantized contribution needs none. Returns its value (the result's: m->result). */
+/** Emit a sum, and return its value. A single quantized contribution is returned itself, without a sum. */
 static value_t add_up(maker_t *m, const step_t *step)
 {
     const tw_ops_params_t *params = m->params;
@@ -412,7 +412,7 @@ static void begin_spread(maker_t *m)
 }
 
 /** Make the ops of a phase. The owners of the next node come first, those of the own node last. With
- *  in_order, all ranks take the owners in one order. In rows: in the order of ranks, from this one on. */
+ *  in_order, all ranks take the owners in one order. With merges: in the order of ranks, from this one on. */
 static tw_status_t make_phase(maker_t *m, int is_spread)
 {
     const tw_topo_t *topo = m->params->topo;

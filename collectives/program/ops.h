@@ -11,7 +11,7 @@
 
 TW_C_BEGIN
 
-/** Stand for a cell: the chunk in the source tensors, or in the target tensors (to write or read). */
+/** These stand for a cell: the chunk in the source tensors, or in the target tensors (to write or read). */
 #define TW_CELL_SRC (-1)
 #define TW_CELL_DST (-2)
 
@@ -33,7 +33,7 @@ typedef struct tw_op {
     int hop;      /**< in the op's phase, which is reducing or spreading */
     int is_early; /**< 1: all inputs of the op are ready before its hop begins */
     /** The tick of the op, if each move takes one tick, and so does each computation between two moves. Own
-     *  contributions are sent in tick 0, results are ready in tick n_ticks - 1. Equal on all ranks. */
+     *  contributions are encoded in tick 0, results are ready in tick n_ticks - 1. Equal on all ranks. */
     int tick;
     int owner, peer;
     tw_form_t in, out; /**< form of the input and of the output; a message has one form */

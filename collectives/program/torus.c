@@ -1,5 +1,5 @@
-/** All-reduces over tori. They are like that of a ring, but along one dimension after another, so the number
- *  of hops is the sum of the dimensions' lengths, not their product.
+/** All-reduces over tori. They add up as in a ring, but along one dimension after another, so the number of
+ *  hops is the sum of the dimensions' lengths, not their product.
  *
  *  The ring's places (topology.h) form a box of d0 x d1 (x d2) ranks; the first dimension varies fastest. A
  *  shard is added up along d0: in each row the sum ends at the rank with the owner's place in the row. These
@@ -25,7 +25,7 @@
 
 /* ---- dimensions ---------------------------------------------------------------------------------------- */
 
-/** Returns the largest divisor of a number with a power n that is no more than the number. */
+/** Returns the largest divisor d of a number for which d to the power of n is at most the number. */
 static int divisor_near_root(int number, int n)
 {
     int best = 1;
@@ -53,7 +53,6 @@ void tw_flow_torus_dims(const tw_topo_t *topo, int n_dims, int dims[TW_TORUS_DIM
     }
 }
 
-/** A torus of ranks. */
 typedef struct torus {
     const tw_topo_t *topo;
     int dims[TW_TORUS_DIMS];
@@ -92,8 +91,8 @@ static int is_left(const torus_t *torus, int place, int owner_place, int dim)
 
 /* ---- flows --------------------------------------------------------------------------------------------- */
 
-/** Add up along a dimension, from the place behind `end` round to it. values: [world], by place. hop: the
- *  first. */
+/** Add up along a dimension, from the place behind `end` round to `end`. values: [world], by place. hop: that
+ *  of the first sum. */
 static void reduce_line(tw_flow_t *flow, const torus_t *torus, int end, int dim, int hop, tw_value_t *values)
 {
     int length = torus->dims[dim];

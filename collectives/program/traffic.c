@@ -8,7 +8,7 @@
 typedef struct point {
     tw_form_t form;
     int inter, node; /**< moves so far, between nodes and inside nodes */
-    int spread;      /**< moves of results to all ranks (flows->spread) */
+    int spread;      /**< those of the moves that spread a result (flows->spread) */
     tw_work_count_t work;
 } point_t;
 
@@ -149,7 +149,7 @@ static void read_sum(reader_t *r, const tw_flow_op_t *op, point_t *to)
         work->decodes[form] += op->n_inputs;
         to->work.decodes[form] += op->n_inputs;
     } else {
-        /* these sums need no fp32 memory */
+        /* in one pass, a sum needs no fp32 memory */
         int in_one_pass = op->n_inputs == 1 || (op->n_inputs == 2 && !r->codec);
         int adds = in_one_pass ? op->n_inputs - 1 : op->n_inputs;
         work->adds += adds;

@@ -9,7 +9,7 @@
  *  On N nodes with one rank each, with latency alpha, beta seconds per byte, and chunks of c bytes, an
  *  all-reduce takes:
  *    binomial     2 log2(N) (alpha + B beta) for one chunk; with several, at best half of that. The link of
- *                 node 0, the root, carries log2(N) B each way. It has few messages, for small tensors.
+ *                 node 0, the root, carries log2(N) B each way. It has few messages: good for small tensors.
  *    double_tree  2 B beta + about 2 log2(N) (alpha + 2 c beta). There are two trees, each for half of the
  *                 tensor. A node is an inner node in at most one of them and a leaf of the other, so a link
  *                 carries 2 B, hardly more than in a ring, but in log2(N) hops each way.
@@ -108,7 +108,7 @@ static void find_places(tree_t *tree)
     }
 }
 
-/** Make the binomial tree of all nodes, or that tree of the double tree whose root is the owner's node. */
+/** Make the binomial tree of all nodes, or the one of the two trees whose root is the owner's node. */
 static tree_t make_tree(const tw_topo_t *topo, int owner, int is_double, int *memory)
 {
     int n = topo->n_nodes, second = is_double && topo->node[owner] != double_root(topo, 0);

@@ -44,7 +44,7 @@ typedef struct cutter {
     tw_grid_t *grid;
     const tw_coll_args_t *args;
     size_t chunk_bytes;
-    int codec;               /**< index in the grid of the codec of the chunks that are being cut */
+    int codec;               /**< index in the grid's codecs, or TW_GRID_PLAIN: that of the next chunks */
     size_t unit, unit_bytes; /**< the smallest piece, in elements and in bytes of the message */
     size_t room;             /**< bytes left in the open chunk; 0: no chunk is open */
     size_t *offsets;         /**< [n_segments], where each segment's next shard begins */

@@ -50,8 +50,8 @@ typedef struct tw_grid {
 int tw_args_lose_nothing(const tw_coll_args_t *args);
 
 /** Cut an operation into chunks. args: NULL counts are the even split; pieces are whole frames of both the
- *  segment's codec and args->inner_codec. chunk_bytes: target size of a message; only a message of a single
- *  frame may be larger. TW_ERR_NO_MEMORY (logged). */
+ *  segment's codec and args->inner_codec. chunk_bytes: target size of a message; a message is larger only if
+ *  the smallest piece is. TW_ERR_NO_MEMORY (logged). */
 tw_status_t tw_grid_init(tw_grid_t *grid, const tw_coll_args_t *args, int world, size_t chunk_bytes);
 void tw_grid_cleanup(tw_grid_t *grid);
 /** Let chunks of a message codec travel plain if they have fewer than least_elems elements. */
@@ -69,8 +69,8 @@ tw_coding_t tw_grid_coding(const tw_grid_t *grid, size_t chunk);
 /** Returns the codec that makes a chunk's message in a form; NULL: the form is plain. */
 const tw_quant_codec_t *tw_grid_form_codec(const tw_grid_t *grid, size_t chunk, tw_form_t form);
 
-/** Returns the bytes of elements in a message: encoded, or plain for a NULL codec. With the lossless codec
- *  it is the most bytes that they take without the message's header. */
+/** Returns the bytes that n_elems elements take in a message: encoded in blocks, or else plain. With a codec
+ *  of messages they count as plain, because its messages have no fixed length. */
 static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t type, size_t n_elems)
 {
     int in_blocks = tw_quant_form(codec) == TW_QUANT_BLOCKS;
@@ -78,8 +78,8 @@ static inline size_t tw_message_bytes(const tw_quant_codec_t *codec, tw_type_t t
     return in_blocks ? tw_quant_encoded_bytes(codec, n_elems) : n_elems * tw_type_bytes(type);
 }
 
-/** Returns the bytes of a chunk's message: all its pieces encoded, or plain for a NULL codec. With the
- *  lossless codec it is an upper bound. */
+/** Returns the bytes of a chunk's message: all its pieces encoded, or plain for a NULL codec. With a codec of
+ *  messages it is an upper bound. */
 size_t tw_grid_chunk_bytes(const tw_grid_t *grid, size_t chunk, const tw_quant_codec_t *codec,
                            tw_type_t type);
 

@@ -1,7 +1,7 @@
 /** The computations of a quantized operation on the chunks of its grid (chunks.h).
  *
- *  An algorithm makes a tw_qop_t while it emits its tasks. A chunk's encoded bytes have a scratch buffer,
- *  from which they can be sent on unchanged. */
+ *  The engine makes a tw_qop_t before it emits an operation's tasks. A chunk's encoded bytes have a scratch
+ *  buffer, from which they can be sent on unchanged. */
 #pragma once
 
 #include "collectives/communicator.h"
@@ -45,7 +45,7 @@ tw_span_t tw_qop_buffer(const tw_qop_t *op, size_t chunk, tw_form_t form);
 typedef struct tw_qop_work {
     size_t chunk;
     int is_sum;        /**< 1: adds the inputs up in fp32, in the order of `from` */
-    tw_form_t in, out; /**< PACKED only occurs together with PLAIN, and not in a sum; not both are PLAIN */
+    tw_form_t in, out; /**< never both PLAIN; PACKED only occurs together with PLAIN, and not in a sum */
     /** [n_from], copied; 1 unless it is a sum. A PLAIN input may be TW_QOP_SRC or TW_QOP_DST. */
     const tw_sbuf_t *from;
     int n_from;

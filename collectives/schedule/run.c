@@ -4,9 +4,9 @@
 
 #include "collectives/schedule/state.h"
 
-/** The most bytes to one rank that are sent at once, without a handshake, which saves a round trip. If a
- *  rank sends more to each of several nodes, it is busy with that, and unrequested data of other ranks gets
- *  in the way. On 4 nodes with 1 Gb/s a reduce-scatter of up to this size was 7 to 13 % faster if sent at
+/** The most bytes to one rank that are sent at once: without a handshake, to save its round trip. If a rank
+ *  sends more to each of several nodes, it is busy with sending, and unrequested data of other ranks gets in
+ *  the way. On 4 nodes with 1 Gb/s a reduce-scatter of up to this size was 7 to 13 % faster if sent at
  *  once, and 3 to 6 % slower from twice the size on. */
 #define AT_ONCE_BYTES ((size_t)256 << 10)
 
@@ -207,7 +207,7 @@ static tw_status_t start_message(tw_sched_t *sched, tw_task_entry_t *task)
     return tw_transport_message_send(env->transport, &message, &task->request);
 }
 
-/** Explain a failed message. Another size than expected means that the other rank runs another operation. */
+/** Explain a failed message. One of an unexpected size means that the other rank runs another operation. */
 static tw_status_t explain_error(const tw_sched_t *sched, const tw_task_entry_t *task, tw_status_t status)
 {
     if (status != TW_ERR_TRUNCATED || task->kind != TW_TASK_RECV) {

@@ -9,7 +9,7 @@
  *    ranks start in that order, a few at a time (the window). So an algorithm is correct if its program
  *    would end when run task by task with buffered sends. A receive should depend on few tasks, because a
  *    receive that is posted late costs a copy or a stall.
- *  - Computations for which a send waits run before the other ones.
+ *  - Computations for which a message waits run before the other ones.
  *
  *  The memory of a task is a span. It is a range of a view (the caller's tensors) or of a scratch buffer. A
  *  contiguous range of a view is sent and received in place; a scattered one is packed and unpacked. A
@@ -144,7 +144,7 @@ tw_status_t tw_sched_create(const tw_sched_env_t *env, tw_sched_t **out);
  *  out, notes the error in the schedule and returns NULL. */
 void *tw_sched_alloc(tw_sched_t *sched, size_t bytes);
 
-/** Make a span of memory that outlives the schedule; tw_span_signal() if no room is left for the span. */
+/** Make a span of memory that outlives the schedule. Returns tw_span_signal() if memory is out. */
 tw_span_t tw_sched_memory(tw_sched_t *sched, const void *at, size_t bytes);
 
 /** Emit a send to, or a receive from, communicator rank `peer`. Returns TW_TASK_NONE for a span without
@@ -204,7 +204,7 @@ typedef struct tw_work_sum {
 
 /** Emit to = round(factor * (partial inputs + scale * other inputs)), clipped to the limit. The sum is made
  *  in fp32 in the order of inputs (with a scale, the other inputs come first), and rounded once. Without
- *  partial inputs it is multiplied once by scale * factor. TW_TASK_NONE for no elements. */
+ *  partial inputs, the sum is multiplied once by scale * factor. TW_TASK_NONE for no elements. */
 tw_task_t tw_work_reduce(tw_sched_t *sched, const tw_work_sum_t *sum);
 
 /* ---- running ------------------------------------------------------------------------------------------- */

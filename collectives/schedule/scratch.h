@@ -19,17 +19,17 @@ typedef struct tw_scratch_user {
 } tw_scratch_user_t;
 
 tw_status_t tw_scratch_create(size_t limit_bytes, tw_scratch_t **out);
-/** Destroy it. All buffers must have been put back. Accepts NULL. */
+/** Destroy the scratch memory. All buffers must have been put back. Accepts NULL. */
 void tw_scratch_destroy(tw_scratch_t *scratch);
 
 /** Join the users as the youngest one. Leaving gives all reservations of the user back. */
 void tw_scratch_enter(tw_scratch_t *scratch, tw_scratch_user_t *user);
 void tw_scratch_leave(tw_scratch_t *scratch, tw_scratch_user_t *user);
-/** Reserve `bytes` bytes. Returns 0 if all reservations would exceed the limit, or half of it for a user that
- *  is not the oldest. is_needed 1: the user cannot proceed without; the oldest user then gets them anyway. */
+/** Reserve `bytes` bytes. Returns 0 if all reservations would exceed the limit, or half of it if the user is
+ *  not the oldest. is_needed 1: the user cannot proceed without them, so the oldest gets them in any case. */
 int tw_scratch_reserve(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes, int is_needed);
 void tw_scratch_release(tw_scratch_t *scratch, tw_scratch_user_t *user, size_t bytes);
-/** Returns the bytes of memory of a buffer for `bytes` bytes: those of its size class. */
+/** Returns how many bytes of memory a buffer for `bytes` bytes takes: those of its size class. */
 size_t tw_scratch_class_bytes(size_t bytes);
 
 /** Get at least `bytes` bytes of uninitialised memory, aligned to 64 bytes. Returns NULL if memory is out. */

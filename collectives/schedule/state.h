@@ -9,7 +9,7 @@ typedef enum tw_task_kind { TW_TASK_SEND, TW_TASK_RECV, TW_TASK_COMPUTE } tw_tas
 
 typedef struct tw_task_entry {
     tw_task_kind_t kind;
-    int urgent; /**< computation, 1: a send waits for it */
+    int urgent; /**< computation, 1: a message waits for it, perhaps by way of other computations */
     int round;
     int n_waiting_for; /**< number of tasks that must end before this one starts */
     int first_edge;    /**< list in `edges`: the tasks that wait for this one */

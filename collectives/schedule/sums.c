@@ -140,7 +140,7 @@ static tw_status_t sum_output(tw_sched_t *sched, const sum_args_t *args, size_t 
     return TW_OK;
 }
 
-/** Compute acc = the sum of n elements. With a scale, partial inputs, which have it already, come last. */
+/** Compute acc = the sum of n elements. With a scale, partial inputs come last: they are scaled already. */
 static tw_status_t sched_sum_inputs(tw_sched_t *sched, const sum_args_t *args, size_t elem, size_t n,
                                     float *acc)
 {
