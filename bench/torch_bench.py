@@ -88,9 +88,14 @@ class Bench:
     def run(self, mode):
         flags = ["--alone"] if mode == ALONE else []
         flags += ["--compute-ms", self.args.compute_ms] if self.args.compute_ms else []
-        result, said = run_job(self.python, self.folder, self.args, flags, MODES.get(mode, {}))
-        if not result:
-            sys.exit("%s does not run\n%s" % (mode, said))
+        for is_last in (False, True):
+            result, said = run_job(self.python, self.folder, self.args, flags, MODES.get(mode, {}))
+            if result:
+                break
+            # Torch 2.15 ends rank 0 over gloo by a signal in some runs, on its way out.
+            print("# %s failed%s\n%s" % (mode, "" if is_last else ", and is run again", said), file=sys.stderr)
+        else:
+            sys.exit("%s does not run" % mode)
         times = {kind: (float(took), float(waited)) for kind, took, waited in TIMES.findall(said)}
         self.runs[mode].append(result | {"times": times})
 
