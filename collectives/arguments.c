@@ -9,7 +9,7 @@
 /* Ranks of an all-to-all may send different amounts, but must all make the same plan. So they plan as if
  * each shard had this many elements. */
 #define ALLTOALL_ELEMS ((size_t)1 << 18)
-#define HASHED 6 /* segments in one call of XXH3: above 240 bytes it takes a slower path */
+#define HASHED 5 /* segments in one call of XXH3: above 240 bytes it takes a slower path */
 
 const char *tw_coll_op_name(tw_coll_op_t op)
 {

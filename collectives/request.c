@@ -564,6 +564,7 @@ static tw_status_t request_prepare(void *arg)
 tw_status_t tw_coll_prepare(tw_coll_t *coll, const tw_coll_args_t *args)
 {
     call_t call = {.coll = coll, .args = args};
+    TW_TRY(tw_coll_check_process(coll));
     return tw_progress_call(coll->progress, request_prepare, &call);
 }
 
@@ -577,6 +578,7 @@ static tw_status_t request_planned_bytes(void *arg)
 tw_status_t tw_coll_planned_inter_node_bytes(tw_coll_t *coll, const tw_coll_args_t *args, uint64_t *bytes)
 {
     call_t call = {.coll = coll, .args = args, .bytes = bytes};
+    TW_TRY(tw_coll_check_process(coll));
     return tw_progress_call(coll->progress, request_planned_bytes, &call);
 }
 

@@ -101,26 +101,6 @@ static int is_packing_slower(const tw_coll_t *coll, const tw_coll_request_t *req
     return n_chunks * PACKING_SEC > saved_bytes * others / coll->topo.n_nodes * coll->model.inter.beta_sec;
 }
 
-static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
-{
-    const tw_coll_request_t *request = shape->request;
-
-    if (!request->args.codec || request->args.force_codec) {
-        return "";
-    }
-    if (coll->topo.n_nodes == 1) {
-        return "all ranks are on one node";
-    }
-    int changes_bits = coll->deterministic && !tw_args_lose_nothing(&request->args);
-    if (!changes_bits && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
-        return "the tensors are so small that the codec would cost more time than it saves";
-    }
-    if (!changes_bits && is_packed(request) && is_packing_slower(coll, request)) {
-        return "packing would take a GPU longer than it saves on this link";
-    }
-    return "";
-}
-
 static const char native_doc[] = "NCCL's own collective; where all shards of a tensor are of one size";
 
 static const tw_algo_t natives[] = {
@@ -164,6 +144,42 @@ static tw_flows_t flows_of(const tw_algo_t *algo)
 static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
 {
     return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
+}
+
+/** Whether a declined codec would change bits: it loses some, or the caller names an algorithm that adds up in
+ *  another order than the plain one. */
+static int declining_changes_bits(const tw_coll_t *coll, const tw_coll_args_t *args)
+{
+    const tw_algo_t *algo = NULL;
+
+    for (size_t i = 0; tw_args_name_algo(args) && (algo = get_algo(i)); i++) {
+        if (algo->info.op == args->op && algo->info.quantized && strcmp(algo->info.name, args->algo) == 0) {
+            break;
+        }
+    }
+    int is_in_order = !algo || !algo->flows.reduce ||
+                      (!algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(&coll->topo)));
+    return !tw_args_lose_nothing(args) || !is_in_order;
+}
+
+static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
+{
+    const tw_coll_request_t *request = shape->request;
+
+    if (!request->args.codec || request->args.force_codec) {
+        return "";
+    }
+    if (coll->topo.n_nodes == 1) {
+        return "all ranks are on one node";
+    }
+    int changes_bits = coll->deterministic && declining_changes_bits(coll, &request->args);
+    if (!changes_bits && request->n_elems * tw_type_bytes(request->args.type) < MIN_QUANTIZED_BYTES) {
+        return "the tensors are so small that the codec would cost more time than it saves";
+    }
+    if (!changes_bits && is_packed(request) && is_packing_slower(coll, request)) {
+        return "packing would take a GPU longer than it saves on this link";
+    }
+    return "";
 }
 
 /** Whether NCCL's own algorithm may be used. NCCL chooses the order of its sums by size, so in a

@@ -212,13 +212,20 @@ static tw_status_t end_phase(maker_t *m, int first, int n_hops)
     return m->status;
 }
 
+/** The ticks of a spread without moves, before the one in which a rank decodes its own shard. A packed shard
+ *  waits for one more: the host has to learn the message's length. */
+static int spread_ticks(const maker_t *m)
+{
+    return tw_form_of_coding(m->params->coding) == TW_FORM_PACKED ? 2 : 1;
+}
+
 /** Emit an all-to-all: a send to and a receive from each rank, and a copy of the own part. */
 static tw_status_t ops_exchange(maker_t *m)
 {
     int world = m->params->topo->world, rank = m->params->topo->rank;
     value_t own = src;
     m->is_spread = 1;
-    m->n_ticks = world > 1 ? 2 : 1;
+    m->n_ticks = world > 1 ? 2 : spread_ticks(m);
     for (int i = 0; i < world; i++) {
         int to = (rank + i) % world;
         const step_t step = {.owner = to, .peer = to, .tick = 1};
@@ -420,7 +427,7 @@ static tw_status_t make_phase(maker_t *m, int is_spread)
     int next = flows->in_order ? 0 : topo->node_first[topo->node[topo->rank] + 1];
     int first = m->ops->n_ops, n_hops = is_spread;
     m->is_spread = is_spread;
-    m->n_ticks = 1;
+    m->n_ticks = is_spread ? spread_ticks(m) : 1;
     if (is_spread) {
         begin_spread(m);
     }

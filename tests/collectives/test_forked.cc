@@ -41,14 +41,16 @@ int refused_in_child(tw_coll_t *coll, tw_coll_request_t *under_way)
     if (tw_coll_test(under_way) != TW_ERR_INVALID || tw_coll_wait(under_way) != TW_ERR_INVALID) {
         return 2;
     }
-    if (tw_coll_progress(coll) != TW_ERR_INVALID || tw_coll_prepare(coll, &args) == TW_OK) {
+    if (tw_coll_progress(coll) != TW_ERR_INVALID || tw_coll_prepare(coll, &args) != TW_ERR_INVALID) {
         return 3;
     }
     if (tw_coll_group_create(coll, &self, 1, &group) == TW_OK) {
         return 4;
     }
     tw_coll_counters_get(coll, &counters);
-    (void)tw_coll_planned_inter_node_bytes(coll, &args, &bytes);
+    if (tw_coll_planned_inter_node_bytes(coll, &args, &bytes) != TW_ERR_INVALID) {
+        return 5;
+    }
     (void)tw_coll_workspace_bytes(coll);
     tw_coll_trim(coll);
     tw_coll_abort(coll);

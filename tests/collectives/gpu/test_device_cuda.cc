@@ -164,7 +164,7 @@ TEST_F(GpuCuda, OverTheTransport)
 {
     std::vector<std::vector<int>> grids = {{1, 2}, {1}, {1, 1, 1}, {2, 2}};
     if (is_quick) {
-        grids.resize(1);
+        grids.resize(2);
     }
     for (const std::vector<int> &grid : grids) {
         tw::World world(tw::nodes_of(grid));
