@@ -43,7 +43,8 @@ static tw_hpz_gather_t *gather_alloc(const tw_hpz_keeper_t *keeper)
 static tw_hpz_gather_t *take_gather(tw_hpz_keeper_t *keeper)
 {
     pthread_mutex_lock(&keeper->lock);
-    tw_hpz_gather_t *gather = STAILQ_FIRST(&keeper->spare);
+    /* a failed gather's memory is not used again: its requests may still write to it */
+    tw_hpz_gather_t *gather = keeper->failed == TW_OK ? STAILQ_FIRST(&keeper->spare) : NULL;
     if (gather) {
         STAILQ_REMOVE_HEAD(&keeper->spare, link);
     }
