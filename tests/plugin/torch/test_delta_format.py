@@ -11,6 +11,7 @@ import struct
 import zlib
 
 import format_reader
+import lossless_reader
 import pytest
 import torch
 import write_vectors
@@ -54,7 +55,7 @@ def read(data, old):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(format_reader.Source, "values", noting)
-        return format_reader.read(data, old), found
+        return lossless_reader.read(data, old), found
 
 
 def read_both(old, new):
@@ -150,7 +151,7 @@ def vector(name):
 
 def old_of(base):
     """{name: (type, shape, bytes)} that a vector's message makes, by the reader in plain Python."""
-    return {} if base == "-" else format_reader.read(vector(base), old_of(vectors()[base][0]))
+    return {} if base == "-" else lossless_reader.read(vector(base), old_of(vectors()[base][0]))
 
 
 def as_tensors(found):
@@ -172,11 +173,11 @@ def test_vectors(name):
     assert hashlib.sha256(data).hexdigest() == of_file and len(data) < 4096
     if of_values == "refused":
         with pytest.raises(format_reader.FormatError):
-            format_reader.read(data, old)
+            lossless_reader.read(data, old)
         with pytest.raises(delta.DeltaError):
             delta.decode(as_tensors(old), data)
         return
-    new = format_reader.read(data, old)
+    new = lossless_reader.read(data, old)
     assert hashlib.sha256(b"".join(values for _, _, values in new.values())).hexdigest() == of_values
     for one, tensor in delta.decode(as_tensors(old), data).items():
         assert raw(tensor) == new[one][2]
@@ -203,7 +204,7 @@ def check_of(weights):
 def test_versions_are_the_weights_checksums():
     for name, base in (("stream-full", "-"), ("stream-delta", "stream-full")):
         head, old = format_reader.Source(vector(name)).message_head()[0], old_of(base)
-        new = format_reader.read(vector(name), old)
+        new = lossless_reader.read(vector(name), old)
         before = head["versions"][0]
         assert (before and before[1]) == (check_of(old) if old else None)
         assert head["versions"][1][1] == check_of(new)
@@ -225,7 +226,7 @@ def test_any_spoilt_byte_is_refused():
     for place in random.Random(0).sample(range(len(data)), 60):
         spoilt = data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
         with pytest.raises(ValueError):
-            format_reader.read(spoilt, before)
+            lossless_reader.read(spoilt, before)
 
 
 def forged(data, head=None, header=None, cut=None, form=None, payload=None, **run):
@@ -292,9 +293,9 @@ CHUNKS = [
 @pytest.mark.parametrize("name, change", CHUNKS, ids=str)
 def test_both_readers_refuse_chunks(name, change):
     old = old_of(vectors()[name][0])
-    assert format_reader.read(forged(vector(name)), old) == old_of(name)
+    assert lossless_reader.read(forged(vector(name)), old) == old_of(name)
     with pytest.raises(format_reader.FormatError):
-        format_reader.read(forged(vector(name), **change), old)
+        lossless_reader.read(forged(vector(name), **change), old)
     with pytest.raises(delta.DeltaError):
         delta.decode(as_tensors(old), forged(vector(name), **change))
 
@@ -305,7 +306,7 @@ def test_other_old_tensors_are_refused():
     for other in ({}, {"v": old["w"]}, {"w": ("F16", shape, values)}, {"w": (dtype, shape[::-1], values)},
                   {"w": (dtype, shape, values[:-1] + b"x")}):
         with pytest.raises(format_reader.FormatError, match="old"):
-            format_reader.read(data, other)
+            lossless_reader.read(data, other)
         with pytest.raises(delta.DeltaError, match="old"):
             delta.decode(as_tensors(other), data)
 
@@ -313,10 +314,10 @@ def test_other_old_tensors_are_refused():
 def test_another_version_is_refused():
     data, old = vector("stream-delta"), old_of("stream-full")
     made_from = format_reader.Source(data).message_head()[0]["versions"][0]
-    assert format_reader.read(data, old, made_from)
+    assert lossless_reader.read(data, old, made_from)
     with pytest.raises(format_reader.FormatError, match="another version"):
-        format_reader.read(data, old, [made_from[0] + 1, made_from[1]])
-    assert format_reader.read(vector("stream-full"), {}, made_from)
+        lossless_reader.read(data, old, [made_from[0] + 1, made_from[1]])
+    assert lossless_reader.read(vector("stream-full"), {}, made_from)
 
 
 def decode_lossless_in_c(coder, payload, dtype, n):
