@@ -83,7 +83,7 @@ static void print_nodes(const tw_doctor_result_t *result)
 
 static const char *kind_text(int kind)
 {
-    static const char *const names[] = {"alone", "several streams", "all at once"};
+    static const char *const names[] = {"in pairs", "several streams", "all at once"};
     return names[kind];
 }
 

@@ -67,7 +67,7 @@ def test_doctor_under_torchrun(tmp_path):
         pytest.skip("no network namespaces here")
     found = json.loads(out.read_text())
     assert [one["host"] for one in found["ranks"]] == ["node0", "node1"]
-    alone = sorted((one["from"], one["to"]) for one in found["flows"] if one["kind"] == "alone")
-    assert alone == [(0, 1), (1, 0)]
+    pairs = sorted((one["from"], one["to"]) for one in found["flows"] if one["kind"] == "in pairs")
+    assert pairs == [(0, 1), (1, 0)]
     assert any("node 1 (node1): eth0 has an MTU of 1300" in one["what"] for one in found["findings"])
     assert "slow: " in done.stdout
