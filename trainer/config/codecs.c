@@ -254,6 +254,9 @@ tw_status_t tw_train_codecs_resolve(tw_train_config_t *config, int n_nodes)
     request_t weights, gradients;
     char text[TEXT_BYTES];
     o->codecs = (tw_train_codecs_t){0};
+    if (!o->bf16 && !tw_train_is_said(config, WEIGHTS)) { /* a program's own default may be delta, of bf16 */
+        TW_TRY(tw_config_set(&tw_train_options_table, o, WEIGHTS, "plain"));
+    }
     TW_TRY(codecs_ask(config, WEIGHTS, o->weights, &weights));
     TW_TRY(parse_weights(&weights, &o->codecs));
     TW_TRY(codecs_ask(config, GRADIENTS, o->gradients, &gradients));

@@ -57,7 +57,6 @@ static const char *const teaches_nothing[] = {"train_micro_batch_size_per_gpu",
                                               "thinwire.z_window",
                                               "thinwire.bad_step",
                                               "thinwire.bad_steps_most",
-                                              "thinwire.lag_bound",
                                               "thinwire.checkpoint",
                                               "thinwire.checkpoint_",
                                               "thinwire.resume",
@@ -86,6 +85,14 @@ static void config_add_line(const tw_train_config_t *config, const tw_config_fie
     tw_lines_add(lines, field->name, "%s", value);
 }
 
+/** Return 1 if a key does not change what the training results in. */
+static int is_without_result(const tw_train_config_t *config, const char *key)
+{
+    /* blocks beyond the bound are counted, or also sent plain */
+    int counts = strcmp(key, "thinwire.lag_bound") == 0 && !config->options.lag_plain;
+    return counts || is_among(teaches_nothing, key);
+}
+
 /** Return 1 if `key` is a codec's and the codec is lossless: all lossless codecs give the same result. */
 static int is_codec_without_loss(const tw_train_config_t *config, const char *key)
 {
@@ -109,7 +116,7 @@ void tw_train_config_facts(const tw_train_config_t *config, tw_lines_t *lines)
         int is_said = is_among(said_otherwise, field->name) && strcmp(field->name, "model.gather") != 0;
         if (is_codec_without_loss(config, field->name)) {
             tw_lines_add(lines, field->name, "without loss");
-        } else if (!is_among(places, field->name) && !is_said && !is_among(teaches_nothing, field->name) &&
+        } else if (!is_among(places, field->name) && !is_said && !is_without_result(config, field->name) &&
                    !is_older(field)) {
             config_add_line(config, field, lines);
         }

@@ -127,6 +127,7 @@ TEST_F(TrainCodecs, TheProgramsDefaultsGiveWay)
     EXPECT_EQ(texts({"thinwire.weights=int8", weights, gradients}), "int8:block=2048 lossless");
     EXPECT_EQ(texts({"thinwire.delta_lossless=n", weights, gradients}), "plain lossless");
     EXPECT_EQ(texts({"thinwire.delta_bits=8", weights}), "delta8:block=2048 plain");
+    EXPECT_EQ(texts({"bf16.enabled=n", weights, gradients}), "plain lossless");
 }
 
 /* A run that goes on with another codec without loss goes on as it was. */
@@ -138,6 +139,9 @@ TEST_F(TrainCodecs, FactsAreOfWhatIsLost)
     EXPECT_NE(facts({}), facts({"thinwire.weights=int8"}));
     EXPECT_NE(facts({}), facts({"thinwire.gradients=int4"}));
     EXPECT_EQ(facts({"thinwire.delta_bits=4"}), facts({"thinwire.weights=delta4"}));
+    EXPECT_EQ(facts({"thinwire.lag_bound=2"}), facts({"thinwire.lag_bound=3"}));
+    EXPECT_NE(facts({"thinwire.lag_bound=2", "thinwire.lag_plain=y"}),
+              facts({"thinwire.lag_bound=3", "thinwire.lag_plain=y"}));
 }
 
 } // namespace
