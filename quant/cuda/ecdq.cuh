@@ -181,6 +181,11 @@ struct tw_ecdq_block_words {
     {
     }
 
+    TW_DEVICE uint32_t put_first(uint8_t *to, uint32_t own, uint32_t threads, uint32_t *check) const
+    {
+        return coded.put_first(to, own, threads, check);
+    }
+
     TW_DEVICE uint32_t at(uint32_t w)
     {
         if (coded.sizes != TW_ENTROPY_RAW) {

@@ -310,9 +310,26 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
+/** Call step(at, true, word) for a chunk of whole groups. Words are loaded AHEAD steps at a time, so that a step
+ *  waits only for the coder's state. */
+template <bool BACKWARD, class STEP>
+TW_DEVICE bool tw_entropy_walk_whole(const uint16_t *from, uint32_t first, const STEP &step)
+{
+    uint32_t words[TW_ENTROPY_CUDA_AHEAD];
+    bool good = true;
+    TW_UNROLL
+    for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+        words[s] = from[BACKWARD ? first - 32 * s : first + 32 * s];
+    }
+    TW_UNROLL
+    for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+        good = good && step(BACKWARD ? first - 32 * s : first + 32 * s, true, words[s]);
+    }
+    return good;
+}
+
 /** Call step(at, at < n, word) for n words, 32 words (one a lane) at a time, forward or backward, until it
- *  returns false. Words are loaded AHEAD steps at a time, so that a step waits only for the coder's state.
- *  begin() is called before each load. */
+ *  returns false. begin() is called before each chunk of AHEAD groups. */
 template <bool BACKWARD, class BEGIN, class STEP>
 TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &begin, const STEP &step)
 {
@@ -320,18 +337,15 @@ TW_DEVICE bool tw_entropy_walk(const uint16_t *from, uint32_t n, const BEGIN &be
     bool good = true;
     for (uint32_t i = 0; good && i < all; i += chunk) {
         const uint32_t first = (BACKWARD ? all - 32 - i : i) + tw_entropy_lane();
-        uint32_t words[TW_ENTROPY_CUDA_AHEAD];
         begin();
-        TW_UNROLL
-        for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-            const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
-            words[s] = from[at < n ? at : n - 1]; /* past the end: any valid index */
+        if ((BACKWARD ? all - i : i + chunk) <= n) {
+            good = tw_entropy_walk_whole<BACKWARD>(from, first, step);
+            continue;
         }
-        TW_UNROLL
         for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
             const uint32_t at = BACKWARD ? first - 32 * s : first + 32 * s;
             if (good && at - tw_entropy_lane() < n) {
-                good = step(at, at < n, words[s]);
+                good = step(at, at < n, from[at < n ? at : n - 1]);
             }
         }
     }

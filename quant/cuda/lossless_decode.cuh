@@ -256,29 +256,59 @@ struct tw_lossless_kernel_scatter {
 
     static TW_DEVICE void run(const tw_lossless_cuda_job_t &job)
     {
-        tw_lossless_scatter<TYPE>(job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t,
-                                           bool whole) { writer.write(e, value(job, x, whole)); });
+        block_t block = {};
+        tw_lossless_scatter<TYPE>(
+            job, [&](tw_lossless_writer<TYPE> &writer, uint64_t e, uint32_t x, uint16_t, bool whole) {
+                if (!block.raw.at || block.number != x / TW_LOSSLESS_BLOCK_ELEMS) {
+                    block = block_of(job, x / TW_LOSSLESS_BLOCK_ELEMS);
+                }
+                writer.write(e, value(job, block, x, whole));
+            });
+    }
+
+    /** Reads bytes of a block's 7 bits. The first in_lanes bytes are in the lanes' first states. */
+    struct raw_t {
+        const uint8_t *at;
+        const uint32_t *lanes;
+        uint32_t in_lanes;
+
+        TW_DEVICE uint32_t byte(uint32_t j) const
+        {
+            return j < in_lanes ? lanes[j / 2] >> 8 * (j % 2) & 0xff : at[j - in_lanes];
+        }
+    };
+
+    /** The block that a thread reads, until it gets an element of another one. */
+    struct block_t {
+        uint32_t number;
+        bool coded, takes_tails; /**< takes_tails: its tails are in job.tails, not in the message */
+        raw_t raw;
+        const uint8_t *tails;
+    };
+
+    static TW_DEVICE block_t block_of(const tw_lossless_cuda_job_t &job, uint32_t b)
+    {
+        const tw_entropy_cuda_block_t &block = job.blocks[b];
+        const uint32_t n = tw_entropy_block_elems(job.state->n_live, b), tails = job.block_tails[b];
+        const uint8_t *at = job.src + block.offset;
+        return {b,
+                block.sizes != TW_ENTROPY_RAW,
+                TYPE == TW_TYPE_FP32 && tails != TW_LOSSLESS_TAILS_RAW,
+                {at, job.lanes + b * TW_ENTROPY_LANES,
+                 (uint32_t)tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n))},
+                at + block.bytes - tw_lossless_tail_bytes(job.type, n, tails)};
     }
 
     /** The bits of coded element x. whole: the warp's lanes have a whole group of 32 elements. */
-    static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, uint32_t x, bool whole)
+    static TW_DEVICE uint32_t value(const tw_lossless_cuda_job_t &job, const block_t &block, uint32_t x,
+                                    bool whole)
     {
-        const uint32_t b = x / TW_LOSSLESS_BLOCK_ELEMS, i = x % TW_LOSSLESS_BLOCK_ELEMS;
-        const tw_entropy_cuda_block_t &block = job.blocks[b];
-        const uint8_t *at = job.src + block.offset;
-        const uint32_t tails = job.block_tails[b];
-        const uint32_t tail_bytes =
-            (uint32_t)tw_lossless_tail_bytes(job.type, tw_entropy_block_elems(job.state->n_live, b), tails);
-        uint32_t tail = TYPE == TW_TYPE_BF16 ? 0
-                        : TYPE == TW_TYPE_FP32 && tails != TW_LOSSLESS_TAILS_RAW
-                            ? job.tails[x]
-                            : tail_at(at + block.bytes - tail_bytes, i);
-        if (block.sizes == TW_ENTROPY_RAW) {
-            return element::join(tw_dev_load_element<2>(at + 2 * i), tail);
+        const uint32_t i = x % TW_LOSSLESS_BLOCK_ELEMS;
+        uint32_t tail = TYPE == TW_TYPE_BF16 ? 0 : block.takes_tails ? job.tails[x] : tail_at(block.tails, i);
+        if (!block.coded) {
+            return element::join(tw_dev_load_element<2>(block.raw.at + 2 * i), tail);
         }
-        const raw_t raw = {at, job.lanes + b * TW_ENTROPY_LANES,
-                           (uint32_t)tw_lossless_raw_in_lanes(
-                               tw_lossless_raw_bytes(tw_entropy_block_elems(job.state->n_live, b)))};
+        const raw_t &raw = block.raw;
         const uint32_t first = i / 32 * TW_LOSSLESS_RAW_BYTES, k = i % 32;
         uint32_t bits = k < TW_LOSSLESS_RAW_BYTES ? raw.byte(first + k) : 0;
         if (whole) { /* the other bytes' high bits are the last four elements' bits */
@@ -295,18 +325,6 @@ struct tw_lossless_kernel_scatter {
         }
         return element::join(tw_lossless_head_of(job.heads[x], (uint8_t)bits), tail);
     }
-
-    /** Reads bytes of a block's 7 bits. The first in_lanes bytes are in the lanes' first states. */
-    struct raw_t {
-        const uint8_t *at;
-        const uint32_t *lanes;
-        uint32_t in_lanes;
-
-        TW_DEVICE uint32_t byte(uint32_t j) const
-        {
-            return j < in_lanes ? lanes[j / 2] >> 8 * (j % 2) & 0xff : at[j - in_lanes];
-        }
-    };
 
     static TW_DEVICE uint32_t tail_at(const uint8_t *tails, uint32_t i)
     {

@@ -39,13 +39,19 @@ template <int TYPE, class PUT>
 TW_DEVICE void tw_lossless_gather(const tw_lossless_cuda_job_t &job, const PUT &put)
 {
     tw_lossless_cursor cursor = {0, 0, 0};
-    if (job.state->coded) {
-        tw_lossless_each(
-            job, job.n_pieces, job.n_rows,
-            [&](uint64_t e, uint32_t x, uint16_t expected, bool) {
-                put(tw_lossless_load<tw_lossless_element<TYPE>::bytes>(job, e, cursor), x, expected);
-            },
-            [](uint64_t) {});
+    for (uint32_t r = tw_entropy_warp(); job.state->coded && r < job.n_rows; r += tw_entropy_warps()) {
+        const tw_lossless_cuda_piece_t &piece = tw_lossless_piece_of_row(job, job.n_pieces, r);
+        const uint16_t value = job.rows[r];
+        if (value == TW_LOSSLESS_DEAD) {
+            continue;
+        }
+        const tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+        const uint32_t x = piece.first_live + job.live_before[r];
+        const int16_t *columns = tw_lossless_columns_of(job, piece, row);
+        tw_lossless_read_row<tw_lossless_element<TYPE>::bytes>(
+            job, row, cursor, [&](uint32_t i, uint32_t bits) {
+                put(bits, x + i, columns ? tw_lossless_expected(value, columns[i]) : value);
+            });
     }
 }
 
@@ -74,6 +80,22 @@ TW_DEVICE uint32_t tw_lossless_raw_byte(const uint16_t *heads, uint32_t n, uint3
     }
     uint32_t high = last < n ? (uint32_t)tw_lossless_raw(heads[last]) >> k % 7 & 1 : 0;
     return tw_lossless_raw(heads[first + k]) | high << 7;
+}
+
+/** The bit of a head that is bit `bit` of its 7 bits. */
+TW_DEVICE uint32_t tw_lossless_raw_bit(uint16_t head, uint32_t bit)
+{
+    return (uint32_t)head >> (bit < 6 ? bit : 15) & 1;
+}
+
+/** Bytes k and k + 1 of a whole group's 7 bits; k is even. heads: the group's, aligned to 4 bytes. */
+TW_DEVICE uint32_t tw_lossless_raw_of_group(const uint16_t *heads, uint32_t k)
+{
+    const uint16_t *last = heads + TW_LOSSLESS_RAW_BYTES;
+    const uint32_t two = tw_dev_load_element<4>(heads + k);
+    const uint32_t bits = (two & 0x3f003f) | (two >> 9 & 0x400040); /* of both */
+    return (bits & 0x7f) | (bits >> 8 & 0x7f00) | tw_lossless_raw_bit(last[k / 7], k % 7) << 7 |
+           tw_lossless_raw_bit(last[(k + 1) / 7], (k + 1) % 7) << 15;
 }
 
 /** The two bytes of the 7 bits with which lane number `pair` begins; 0 past their end. */
@@ -257,28 +279,60 @@ struct tw_lossless_block_words {
         heads_end = sizes == TW_ENTROPY_RAW ? n : lanes_end + (sizes >> 16);
     }
 
+    /** Write a coded block's first words: those of the 7 bits that are not in lanes, and the coder's words. The
+     *  thread is thread `own` of `threads`. Adds to *check. Returns how many words these are. */
+    TW_DEVICE uint32_t put_first(uint8_t *to, uint32_t own, uint32_t threads, uint32_t *check) const
+    {
+        const uint16_t *words = job.words + (size_t)block * tw_lossless_cuda_room(&job);
+        if (sizes == TW_ENTROPY_RAW) {
+            return 0;
+        }
+        if (raw_end > 0) {
+            put_raw(to, own / 32, threads / 32, check);
+        }
+        for (uint32_t w = raw_end + own; w < words_end; w += threads) {
+            put(to, w, words[w - raw_end], check);
+        }
+        return words_end;
+    }
+
+    /** Write the words of the 7 bits. Lanes 0 to 27 of a warp, one of `warps`, write two groups' at a time. */
+    TW_DEVICE void put_raw(uint8_t *to, uint32_t warp, uint32_t warps, uint32_t *check) const
+    {
+        const uint32_t lane = tw_entropy_lane(), each = TW_LOSSLESS_RAW_BYTES / 2, own = lane % each;
+        const uint16_t *heads = job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS;
+        for (uint32_t g = 2 * warp + lane / each; lane < 2 * each && 32 * g < n; g += 2 * warps) {
+            const uint32_t w = g * each + own - in_lanes / 2; /* wraps around for what is in lanes */
+            if (w < raw_end) {
+                put(to, w,
+                    32 * g + 32 <= n ? tw_lossless_raw_of_group(heads + 32 * g, 2 * own)
+                                     : tw_lossless_raw_pair(heads, n, w + in_lanes / 2),
+                    check);
+            }
+        }
+    }
+
+    static TW_DEVICE void put(uint8_t *to, uint32_t w, uint32_t word, uint32_t *check)
+    {
+        tw_dev_store_element<2>(to + 2 * (size_t)w, word);
+        *check += tw_entropy_check(w, (uint16_t)word);
+    }
+
+    /** Word w; of a coded block one that put_first has not written. */
     TW_DEVICE uint32_t at(uint32_t w) const
     {
-        const uint32_t room = tw_lossless_cuda_room(&job);
-        const uint16_t *words = job.words + (size_t)block * room;
         if (w >= heads_end) {
             return tail(w - heads_end);
         }
         if (sizes == TW_ENTROPY_RAW) {
             return head(w);
         }
-        if (w < raw_end) {
-            return tw_lossless_raw_pair(job.heads + (size_t)block * TW_LOSSLESS_BLOCK_ELEMS, n,
-                                        w + in_lanes / 2);
-        }
-        if (w < words_end) {
-            return words[w - raw_end];
-        }
         if (w < lanes_end) {
             uint32_t lane = w - words_end;
             return job.lanes[block * TW_ENTROPY_LANES + lane / 2] >> 16 * (lane % 2) & 0xffff;
         }
-        return words[room - 1 - (w - lanes_end)];
+        const size_t end = ((size_t)block + 1) * tw_lossless_cuda_room(&job);
+        return job.words[end - 1 - (w - lanes_end)];
     }
 
     TW_DEVICE uint16_t head(uint32_t i) const
@@ -323,11 +377,9 @@ struct tw_lossless_assemble {
     {
         WORDS words(job, block);
         uint8_t *to = job.dst + job.blocks[block].offset;
-        uint32_t check = 0;
-        for (uint32_t w = first; w < job.blocks[block].bytes / 2; w += step) {
-            uint32_t word = words.at(w);
-            tw_dev_store_element<2>(to + 2 * (size_t)w, word);
-            check += tw_entropy_check(w, (uint16_t)word);
+        uint32_t check = 0, written = words.put_first(to, first, step, &check);
+        for (uint32_t w = written + first; w < job.blocks[block].bytes / 2; w += step) {
+            tw_lossless_block_words::put(to, w, words.at(w), &check);
         }
         tw_entropy_add(&job.blocks[block].check, check);
     }

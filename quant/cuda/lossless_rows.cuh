@@ -79,6 +79,25 @@ TW_DEVICE tw_lossless_row tw_lossless_row_at(const tw_lossless_cuda_piece_t &pie
     return {piece.first_elem + begin, (uint32_t)(end - begin), row ? 0 : piece.first};
 }
 
+/** Call use(i, bits) for this lane's elements of a row, i their indices in the row. Most rows lie in one segment,
+ *  whose address is found once. */
+template <int BYTES, class USE>
+TW_DEVICE void tw_lossless_read_row(const tw_lossless_cuda_job_t &job, const tw_lossless_row &row,
+                                    tw_lossless_cursor &cursor, const USE &use)
+{
+    tw_lossless_seek(job, row.element, cursor);
+    const uint8_t *at = (const uint8_t *)(uintptr_t)cursor.at + (row.element - cursor.first) * BYTES;
+    const uint64_t left = cursor.end - row.element;
+    const uint32_t here = left < row.n ? (uint32_t)left : row.n;
+    uint32_t i = tw_entropy_lane();
+    for (; i < here; i += 32) {
+        use(i, tw_dev_load_element<BYTES>(at + (size_t)i * BYTES));
+    }
+    for (; i < row.n; i += 32) {
+        use(i, tw_lossless_load<BYTES>(job, row.element + i, cursor));
+    }
+}
+
 /** The piece of a row. `row` counts all rows of the message. */
 TW_DEVICE tw_lossless_cuda_piece_t &tw_lossless_piece_of_row(const tw_lossless_cuda_job_t &job,
                                                              uint32_t n_pieces, uint32_t row)
@@ -107,14 +126,12 @@ TW_DEVICE tw_lossless_place tw_lossless_place_of(const tw_lossless_cuda_job_t &j
     return {piece, row.element + i, job.rows[piece.first_row + r], row.column + i};
 }
 
-/** The expectation of an element. `row` is its row's value; `column` is ignored without scales of columns. */
-TW_DEVICE uint16_t tw_lossless_expected_at(const tw_lossless_cuda_job_t &job,
-                                           const tw_lossless_cuda_piece_t &piece, uint16_t row,
-                                           uint32_t column)
+/** The scales of a row's columns, from its first element's on; NULL without scales of columns. */
+TW_DEVICE const int16_t *tw_lossless_columns_of(const tw_lossless_cuda_job_t &job,
+                                                const tw_lossless_cuda_piece_t &piece,
+                                                const tw_lossless_row &row)
 {
-    return piece.flags & TW_LOSSLESS_FLAG_COLUMNS
-               ? tw_lossless_expected(row, job.columns[piece.first_column + column])
-               : row;
+    return piece.flags & TW_LOSSLESS_FLAG_COLUMNS ? job.columns + piece.first_column + row.column : NULL;
 }
 
 /** List the rows of a piece that are not all zeros, and count their elements. The whole thread block, of
@@ -159,14 +176,15 @@ TW_DEVICE void tw_lossless_each(const tw_lossless_cuda_job_t &job, uint32_t n_pi
         const uint16_t value = job.rows[r];
         const tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
         const uint32_t x = piece.first_live + job.live_before[r];
-        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-            if (value == TW_LOSSLESS_DEAD) {
-                dead(row.element + i);
-            } else {
-                const uint32_t first = i - tw_entropy_lane();
-                visit(row.element + i, x + i, tw_lossless_expected_at(job, piece, value, row.column + i),
-                      (x + first) % 32 == 0 && row.n - first >= 32);
-            }
+        const int16_t *columns = tw_lossless_columns_of(job, piece, row);
+        uint32_t i = tw_entropy_lane();
+        for (; value == TW_LOSSLESS_DEAD && i < row.n; i += 32) {
+            dead(row.element + i);
+        }
+        for (; i < row.n; i += 32) {
+            const uint32_t first = i - tw_entropy_lane();
+            visit(row.element + i, x + i, columns ? tw_lossless_expected(value, columns[i]) : value,
+                  (x + first) % 32 == 0 && row.n - first >= 32);
         }
     }
 }

@@ -17,13 +17,12 @@ struct tw_lossless_kernel_rows {
             tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
             tw_entropy_sum_t sum = 0;
             uint32_t live = 0, any = 0;
-            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-                uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+            tw_lossless_read_row<element::bytes>(job, row, cursor, [&](uint32_t, uint32_t bits) {
                 uint32_t magnitude = tw_lossless_magnitude(element::head(bits));
                 sum += magnitude;
                 live += magnitude != 0;
                 any |= bits;
-            }
+            });
             sum = tw_entropy_total(sum);
             live = tw_entropy_total(live);
             bool dead = !tw_dev_ballot(any != 0);
@@ -116,15 +115,15 @@ struct tw_lossless_kernel_deviations {
     {
         tw_entropy_sum_t sums[2][2] = {{0, 0}, {0, 0}};
         int32_t one = tw_lossless_piece_scale(piece);
-        for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-            uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+        const int16_t *columns = piece.with_columns ? job.columns + piece.first_column + row.column : NULL;
+        tw_lossless_read_row<element::bytes>(job, row, cursor, [&](uint32_t i, uint32_t bits) {
             int32_t magnitude = (int32_t)tw_lossless_magnitude(element::head(bits));
-            int32_t above = piece.with_columns ? job.columns[piece.first_column + row.column + i] : 0;
+            int32_t above = columns ? columns[i] : 0;
             sums[0][0] += tw_lossless_off(magnitude, one);
             sums[0][1] += tw_lossless_off(magnitude, one + above);
             sums[1][0] += tw_lossless_off(magnitude, own);
             sums[1][1] += tw_lossless_off(magnitude, own + above);
-        }
+        });
         TW_UNROLL
         for (int k = 0; k < 4; k++) {
             tw_entropy_add(&piece.deviations[k / 2][k % 2], sums[k / 2][k % 2]);
@@ -250,18 +249,16 @@ struct tw_lossless_kernel_classes {
             if (value == TW_LOSSLESS_DEAD) {
                 continue;
             }
-            tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+            const tw_lossless_row row = tw_lossless_row_at(piece, r - piece.first_row);
+            const int16_t *columns = tw_lossless_columns_of(job, piece, row);
+            const int32_t scale = tw_lossless_scale_of(value);
             tw_entropy_sum_t deviation = 0;
             uint32_t live = 0;
-            for (uint32_t i = tw_entropy_lane(); i < row.n; i += 32) {
-                uint32_t bits = tw_lossless_load<element::bytes>(job, row.element + i, cursor);
+            tw_lossless_read_row<element::bytes>(job, row, cursor, [&](uint32_t i, uint32_t bits) {
                 int32_t magnitude = (int32_t)tw_lossless_magnitude(element::head(bits));
-                int32_t above = piece.flags & TW_LOSSLESS_FLAG_COLUMNS
-                                    ? job.columns[piece.first_column + row.column + i]
-                                    : 0;
-                deviation += tw_lossless_off(magnitude, tw_lossless_scale_of(value) + above);
+                deviation += tw_lossless_off(magnitude, scale + (columns ? columns[i] : 0));
                 live += magnitude != 0;
-            }
+            });
             deviation = tw_entropy_total(deviation);
             live = tw_entropy_total(live);
             if (tw_entropy_lane() == 0) {
