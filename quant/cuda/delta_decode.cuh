@@ -206,18 +206,26 @@ struct tw_delta_kernel_decode {
         tw_delta_cursor loads = {}, stores = {};
         tw_delta_ahead now = {}, next = {};
         bool good = true;
+        /* `whole` is constant where this is called, which saves most elements the comparisons */
+        const auto decode = [&](bool whole) {
+            TW_UNROLL
+            for (uint32_t k = 1; k <= TW_ENTROPY_CUDA_AHEAD; k++) {
+                const uint32_t s = TW_ENTROPY_CUDA_AHEAD - k, at = i - 32 * k + lane;
+                if (good && (whole || at - lane < n)) {
+                    good = step(coder, rows, base, now.elements[s], whole || at < n);
+                    check += whole || at < n ? tw_entropy_check(at, now.elements[s].new_bits()) : 0;
+                }
+            }
+        };
         next.load<false>(job, loads, first, i - chunk, n);
         for (; good && i > 0; i -= chunk) {
             now = next;
             tw_entropy_prefetch(coder);
             next.load<false>(job, loads, first, i - 2 * chunk, i > chunk ? n : 0);
-            TW_UNROLL
-            for (uint32_t k = 1; k <= TW_ENTROPY_CUDA_AHEAD; k++) {
-                const uint32_t s = TW_ENTROPY_CUDA_AHEAD - k, at = i - 32 * k + lane;
-                if (good && at - lane < n) {
-                    good = step(coder, rows, base, now.elements[s], at < n);
-                    check += at < n ? tw_entropy_check(at, now.elements[s].new_bits()) : 0;
-                }
+            if (i <= n) {
+                decode(true);
+            } else {
+                decode(false);
             }
             now.store<true>(job, stores, first, i - chunk, good ? n : 0);
         }

@@ -250,16 +250,24 @@ struct tw_delta_kernel_code {
             {words, words + TW_DELTA_BLOCK_ELEMS, n < fixed ? 0 : n - fixed, TW_ENTROPY_START, 0, 0}};
         tw_delta_cursor loads = {}, stores = {};
         tw_delta_ahead now = {}, next = {};
+        /* `whole` is constant where this is called, which saves most elements the comparisons */
+        const auto code = [&](uint32_t i, bool whole) {
+            TW_UNROLL
+            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
+                const uint32_t at = i + 32 * s + lane;
+                if (whole || at - lane < n) {
+                    step(coder, now.elements[s], at, whole || at < n);
+                }
+            }
+        };
         next.load<true>(job, loads, first, 0, n);
         for (uint32_t i = 0; i < n; i += chunk) {
             now = next;
             next.load<true>(job, loads, first, i + chunk, n);
-            TW_UNROLL
-            for (uint32_t s = 0; s < TW_ENTROPY_CUDA_AHEAD; s++) {
-                const uint32_t at = i + 32 * s + lane;
-                if (at - lane < n) {
-                    step(coder, now.elements[s], at, at < n);
-                }
+            if (i + chunk <= n) {
+                code(i, true);
+            } else {
+                code(i, false);
             }
             if (job.second) {
                 now.store<false>(job, stores, first, i, n);
