@@ -79,12 +79,16 @@ struct tw_lossless_kernel_decode {
         uint16_t *tails = job.block_tails[b] == TW_LOSSLESS_TAILS_CODED
                               ? job.tails + (size_t)b * TW_LOSSLESS_BLOCK_ELEMS
                               : NULL;
-        bool good = tw_entropy_walk<true>(
-            heads, n, [&] { tw_entropy_prefetch(coder); },
-            [&](uint32_t at, bool there, uint32_t expected) {
-                return step(coder, (uint16_t)expected, there, heads + at, tails ? tails + at : NULL);
-            });
-        good = good && (!tails || decode_tails(job, coder, n, tails));
+        const auto decode_heads = [&](bool with_symbols) {
+            return tw_entropy_walk<true>(
+                heads, n, [&] { tw_entropy_prefetch(coder); },
+                [&](uint32_t at, bool there, uint32_t expected) {
+                    return step(coder, (uint16_t)expected, there, heads + at,
+                                with_symbols ? tails + at : NULL);
+                });
+        };
+        /* constants, so that what has no tails does not ask for them at each element */
+        bool good = tails ? decode_heads(true) && decode_tails(job, coder, n, tails) : decode_heads(false);
         /* A lane's last state is START plus two bytes of the block's 7 bits (plus 0 past their end). */
         job.lanes[b * TW_ENTROPY_LANES + lane] = coder.x;
         uint32_t any = 2 * lane < tw_lossless_raw_in_lanes(tw_lossless_raw_bytes(n)) ? 0xffff : 0;
