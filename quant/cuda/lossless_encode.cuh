@@ -111,7 +111,7 @@ TW_DEVICE uint32_t tw_lossless_raw_part_bytes(uint32_t n)
     return (uint32_t)(bytes - tw_lossless_raw_in_lanes(bytes));
 }
 
-/** Code blocks, one warp for each: lane i has elements i, 32 + i and so on, as in the format. A step is 100
+/** Code blocks, one warp for each: lane i has elements i, 32 + i and so on, as in the format. A step is 80
  *  PTX instructions with two ballots. Elements are loaded ahead, so steps wait only for the state. */
 struct tw_lossless_kernel_code {
     /** A block to be coded. */
