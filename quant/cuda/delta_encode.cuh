@@ -14,7 +14,7 @@
  *    finish     -        writes the header and the blocks' entries                      one thread block
  *  Together 7 to 8 bytes (the sample has at most 32,768 elements). The least possible is 6.3, to read the
  *  elements and write states and message: at 4.8 TB/s 1.3 us for a million elements, 1,500 GB/s of bf16. A
- *  step of the coder, 32 elements, is 170 PTX instructions; 40 of these wait for the previous step. A warp
+ *  step of the coder, 32 elements, is 150 PTX instructions; 40 of these wait for the previous step. A warp
  *  makes 2,048 steps for a block. While the GPU has idle warps, a message takes as long as a block. */
 #pragma once
 
