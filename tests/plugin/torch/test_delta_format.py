@@ -45,7 +45,7 @@ def written(tensors_):
 def read(data, old):
     """What the reader in plain Python reads; of each payload: form, type, what the codec inside says of its
     own form."""
-    found, values = [], format_reader.Source.values
+    found, values = [], lossless_reader.Source.values
 
     def noting(source, form, dtype, *others):
         inside = {1: 2, 2: 3, 3: 6, 4: 16}.get(form)
@@ -54,7 +54,7 @@ def read(data, old):
         return values(source, form, dtype, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(format_reader.Source, "values", noting)
+        patch.setattr(lossless_reader.Source, "values", noting)
         return lossless_reader.read(data, old), found
 
 
@@ -163,7 +163,7 @@ def as_tensors(found):
 def body_of(data):
     """What is behind the head, whose deflated bytes are zlib's business, and what the head says."""
     n_bytes = int.from_bytes(data[8:16], "little")
-    return format_reader.Source(data).message_head()[0], data[24 + n_bytes :]
+    return lossless_reader.Source(data).message_head()[0], data[24 + n_bytes :]
 
 
 @pytest.mark.parametrize("name", vectors())
@@ -182,7 +182,7 @@ def test_vectors(name):
     for one, tensor in delta.decode(as_tensors(old), data).items():
         assert raw(tensor) == new[one][2]
     # and today's encoder writes the same
-    head = format_reader.Source(data).message_head()[0]
+    head = lossless_reader.Source(data).message_head()[0]
     versions = head.get("versions")
     again = write_vectors.encode(as_tensors(old), as_tensors(new), head["chunk_elems"],
                                  versions and tuple(one and tuple(one) for one in versions))
@@ -203,7 +203,7 @@ def check_of(weights):
 
 def test_versions_are_the_weights_checksums():
     for name, base in (("stream-full", "-"), ("stream-delta", "stream-full")):
-        head, old = format_reader.Source(vector(name)).message_head()[0], old_of(base)
+        head, old = lossless_reader.Source(vector(name)).message_head()[0], old_of(base)
         new = lossless_reader.read(vector(name), old)
         before = head["versions"][0]
         assert (before and before[1]) == (check_of(old) if old else None)
@@ -275,7 +275,7 @@ def test_both_readers_refuse_heads(what):
     """Each is as it should be but for one thing, which a forger can write."""
     data = forged(vector("fp32-new"), **HEADS[what])
     with pytest.raises((ValueError, LookupError, TypeError)):
-        format_reader.Source(data).message_head()
+        lossless_reader.Source(data).message_head()
     with pytest.raises(delta.DeltaError):
         message.read_head(message.taker(data))
 
@@ -313,7 +313,7 @@ def test_other_old_tensors_are_refused():
 
 def test_another_version_is_refused():
     data, old = vector("stream-delta"), old_of("stream-full")
-    made_from = format_reader.Source(data).message_head()[0]["versions"][0]
+    made_from = lossless_reader.Source(data).message_head()[0]["versions"][0]
     assert lossless_reader.read(data, old, made_from)
     with pytest.raises(format_reader.FormatError, match="another version"):
         lossless_reader.read(data, old, [made_from[0] + 1, made_from[1]])
@@ -330,7 +330,7 @@ def decode_lossless_in_c(coder, payload, dtype, n):
 
 
 def read_lossless(payload, dtype, n):
-    source = format_reader.Source(payload)
+    source = lossless_reader.Source(payload)
     values = source.lossless(dtype, n)
     source.end()
     return values.astype("<u%d" % format_reader.SIZES[dtype]).tobytes()
@@ -355,7 +355,7 @@ def are_refused(payload, dtype, n):
 
 def lossless_of(data):
     """The payload of a message of one tensor, its type, its number of elements."""
-    (dtype, shape), = format_reader.Source(data).message_head()[1].values()
+    (dtype, shape), = lossless_reader.Source(data).message_head()[1].values()
     return data[24 + int.from_bytes(data[8:16], "little") + 30 :], dtype, math.prod(shape)
 
 
@@ -397,7 +397,7 @@ def test_escapes_of_more_than_nine_bits():
     weights[[100, 20003]] = 3e30
     payload, dtype, n = lossless_of(delta.encode({}, {"w": weights}))
     sizes, _, how = struct.unpack_from("<III", payload, 4 + int.from_bytes(payload[16:20], "little"))
-    assert how == format_reader.TAILS_CODED and sizes >> 16 >= 2
+    assert how == lossless_reader.TAILS_CODED and sizes >> 16 >= 2
     for place in range(1, 1 + min(sizes >> 16, 4)):
         for escape in (0x200, 0xFE00):
             other = bytearray(payload)
@@ -408,7 +408,7 @@ def test_escapes_of_more_than_nine_bits():
 
 def test_the_page():
     page = pathlib.Path("docs/delta-format.md").read_text(encoding="utf-8")
-    assert hashlib.sha256(b"".join(format_reader.COMMON)).hexdigest() == (
+    assert hashlib.sha256(b"".join(lossless_reader.COMMON)).hexdigest() == (
         "95d6542c1b7346095ca9f4c79996aec0c954b0ef1d0c0a54c240abe757fe8d0f")
     for name in vectors():
         assert name in page
