@@ -233,7 +233,7 @@ class Job:
         self.torch, self.dist, self.args = torch, dist, args
         self.name, self.case = args.cases, CASES[args.cases]
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.begun = None  # after case.before steps: weights and moments of this rank's shards
+        self.begun = None  # this rank's shards, weights and moments, as case.before steps leave them
         if not self.case.outlier:
             tokens = read_tokens(torch, self.case.vocabulary)
             cut = int(len(tokens) * (1 - VALIDATION_PART))

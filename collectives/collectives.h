@@ -123,14 +123,14 @@ typedef struct tw_coll_args {
     tw_coll_reduction_t reduction;
     float factor; /**< reductions: multiplies the sum or mean before it is rounded; 0 counts as 1 */
     int root;     /**< the rank that sends in a broadcast */
-    /** Codec of the operation; NULL: plain. Copied. All-gather and all-to-all take any codec. Reduce-scatter
-     *  and all-reduce take codecs of 4 or 8 bits, or the lossless one. A lossless algorithm gives the bits
-     *  of the plain algorithm of the same name ("one_hop" those of "direct"). Over NCCL lossless codecs are
-     *  refused (TW_ERR_UNSUPPORTED), because NCCL must know lengths beforehand. If plain is as fast, the
-     *  codec is declined in favour of any plain algorithm, even one that adds up in another order. On
-     *  several nodes, a deterministic communicator declines it only if the bits stay the same. An all-to-all
-     *  encodes only data for other nodes. As its ranks may send different amounts, they choose algorithm and
-     *  codec as if 2^18 elements went to each rank. */
+    /** Codec of the operation; NULL: plain. Copied. All-gather and all-to-all take any codec but the delta.
+     *  Reduce-scatter and all-reduce take int8, int4, fp8, lossless and ecdq. A lossless algorithm gives the
+     *  bits of the plain algorithm of its name; lossless "one_hop" gives those of plain "direct". Over NCCL
+     *  lossless and ecdq are refused (TW_ERR_UNSUPPORTED): NCCL must know lengths beforehand. If plain is as
+     *  fast, the codec is declined in favour of any plain algorithm, even one that adds up in another order.
+     *  On several nodes, a deterministic communicator declines it only if the bits stay the same. An
+     *  all-to-all encodes only data for other nodes. Its ranks may send different amounts, so they choose
+     *  algorithm and codec as if 2^18 elements went to each rank. */
     const tw_quant_codec_t *codec;
     /** two-hop reduce-scatter: codec of the hop inside the node; NULL: that hop is plain */
     const tw_quant_codec_t *inner_codec;

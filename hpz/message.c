@@ -1,13 +1,13 @@
 /** Encodes a rank's message to its rail in a sync of a slice, and applies the messages of other ranks. In
- *  this file, a piece means the part of it that lies in the slice.
+ *  this file, "piece" means only those elements of a piece (hpz.h) that lie in the slice.
  *
  *  FULL       all pieces in bf16, in the order of the tensors
  *  QUANTIZED  the encoded pieces of quantized tensors, each at a multiple of 16 bytes; then the pieces of the
  *             other tensors in bf16; then, with params.lag_plain, the late blocks (lag.c)
- *  LOSSLESS   all pieces in one message of tw_quant_delta_encode; nothing for an empty part. If some pieces
- *             are fp8: u32 length of such a message with the other pieces; this message; then the codes of
- *             the fp8 pieces in one message of tw_quant_delta8_encode. Old codes are recomputed with the new
- *             exponent, which all ranks know, so a new exponent by itself changes hardly any code
+ *  LOSSLESS   one message of tw_quant_delta_encode with all pieces; nothing for an empty part. If some pieces
+ *             are fp8: u32 length of the message with the other pieces; that message; then one message of
+ *             tw_quant_delta8_encode with the codes of the fp8 pieces. Old codes are recomputed with the new
+ *             exponent, which all ranks know, so a new exponent alone changes hardly any code
  *
  *  Frozen tensors are only in FULL. */
 #include <string.h>

@@ -18,8 +18,8 @@
 
 TW_C_BEGIN
 
-/** The arguments of an operation without pointers, seed and step, and the plan that is made from them. Kept
- *  for later operations with the same arguments. */
+/** A plan, and the arguments that it is made from: an operation's, except pointers, seed and step. Kept for
+ *  later operations with the same arguments. */
 typedef struct tw_gpu_shape {
     TAILQ_ENTRY(tw_gpu_shape) link;
     uint64_t key;               /**< hash of everything that determines the shape */

@@ -25,7 +25,7 @@ typedef struct note {
 typedef struct step {
     int owner, tick;
     int peer;   /**< for a move */
-    int is_sum; /**< a move, 1: of a sum; 0: of one rank's contribution */
+    int is_sum; /**< for a move, 1: it moves a sum; 0: one rank's contribution */
     const tw_value_t *inputs;
     int n_inputs, n_partial; /**< number of inputs; number of those that are received sums */
     int is_last;             /**< 1: the sum is the result */

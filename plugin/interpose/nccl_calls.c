@@ -101,7 +101,7 @@ ncclResult_t tw_ip_pass(const tw_ip_call_t *c)
     return lacks(c);
 }
 
-/** Returns the call's configuration, or NULL if it is shorter than `end` bytes, as from older callers. */
+/** Returns the call's configuration; NULL if it has none, or an older caller's, shorter than `end` bytes. */
 static const tw_ip_config_t *config_of(const tw_ip_call_t *call, size_t end)
 {
     const tw_ip_config_t *config = (const tw_ip_config_t *)call->config;

@@ -182,7 +182,7 @@ static tw_status_t append_chunk(tw_quant_delta_t *delta, size_t n, uint8_t **at)
     uint8_t head[1 + TW_DELTA8_CLASSES] = {TW_DELTA8_RANKED}, *classes = head + 1;
     size_t bytes, head_bytes = 0;
     TW_TRY(encode_chunk(delta, n, NULL, &bytes));
-    if (bytes > n - n / 4) { /* the elements themselves seldom take more than this */
+    if (bytes > n - n / 4) { /* a RANKED chunk is seldom longer */
         size_t changes = bytes;
         rank_classes(delta->narrow->new_codes, n, classes);
         TW_TRY(encode_chunk(delta, n, classes, &bytes));

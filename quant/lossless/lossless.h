@@ -231,8 +231,8 @@ typedef struct tw_lossless_backend {
     /** Set bins[i] = magnitude - scale - columns[i] + 128, clamped to 0 to 255; ZEROS_BIN if the 9 bits are
      *  0. */
     void (*bins)(const uint16_t *heads, size_t n, int32_t scale, const int16_t *columns, uint16_t *bins);
-    /** Fold a list's values to the x that are sent (tw_lossless_folded); returns their sum. folded may be
-     *  values. */
+    /** Fold a list's values to the numbers from 0 on that are sent (tw_lossless_folded); returns their sum.
+     *  folded may be values. */
     uint64_t (*fold)(const int16_t *values, size_t n, int32_t centre, uint32_t shift, uint16_t *folded);
     /** Count the bits of folded values in a list with this k. */
     uint64_t (*folded_bits)(const uint16_t *folded, size_t n, uint32_t k);

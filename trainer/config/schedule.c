@@ -1,6 +1,6 @@
 /* Computes learning rates as DeepSpeed's schedulers do. In the warm-up and in a linear decay, step s (the
  * first is 1) has the rate of DeepSpeed's iteration s. The cosine ends at total_num_steps, one iteration
- * later than DeepSpeed's. DeepSpeed's own first two steps have the warm-up's first rate, mostly 0. */
+ * later than DeepSpeed's. DeepSpeed's first two steps both have the warm-up's first rate, usually 0. */
 #include <math.h>
 
 #include "trainer/config/config.h"

@@ -30,7 +30,7 @@ typedef struct tw_values tw_values_t;
 
 /** Offsets of a unit's tensors in its slot. */
 typedef struct tw_device_layout {
-    size_t *offsets; /* [n_tensors] elements */
+    size_t *offsets; /* [n_tensors], in elements */
     size_t n_elems;  /* elements of all tensors, including gaps between them */
 } tw_device_layout_t;
 

@@ -64,7 +64,7 @@ typedef struct tw_model_llama {
     int has_head;             /**< 0: the output layer shares the embedding's weights (tied) */
     size_t window;            /**< sliding window: tokens that a token attends to, itself included; 0: all */
     size_t window_from_layer; /**< first layer that uses the window */
-    int attention_bias;       /**< 1: q, k, v, o have biases (llama, qwen3); in qwen2 q, k, v always have */
+    int attention_bias;       /**< llama, qwen3: 1: q, k, v, o have biases; qwen2 has them in q, k, v */
 } tw_model_llama_t;
 
 /** A model's shape and types (C = n_embd, V = vocab_size). */

@@ -78,7 +78,7 @@ static tw_status_t read_lines(const char *path, FILE *file, measured_t *measured
     tw_status_t status = TW_OK;
     json_error_t error;
     json_t *line;
-    json_int_t last = 0; /* last step */
+    json_int_t last = 0; /* step of the line before */
     size_t n = 0;        /* steps of this run so far; a bench's file has several runs */
     while (status == TW_OK && (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error))) {
         if (calibrate_is_plain(line)) {

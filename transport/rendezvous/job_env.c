@@ -1,9 +1,10 @@
 /** The job, as the launcher's variables describe it.
  *
  *  Host of rank 0: the first known of MASTER_ADDR; 127.0.0.1, if the launcher says that all ranks are on one
- *  host; the first host of Slurm's node list (task 0 runs there); the host of Open MPI's mpirun (right unless
- *  that host runs no rank). Port: TW_RENDEZVOUS_PORT; or MASTER_PORT + 1, because the store of torchrun and
- *  PyTorch uses MASTER_PORT; or a port computed from the job id, below the ephemeral range. */
+ *  host; the first host of Slurm's node list (task 0 runs there), or SLURM_LAUNCH_NODE_IPADDR; the host of
+ *  Open MPI's mpirun (right unless that host runs no rank). Port: TW_RENDEZVOUS_PORT; or MASTER_PORT + 1,
+ *  because the store of torchrun and PyTorch uses MASTER_PORT; or a port computed from the job id, below the
+ *  ephemeral range. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/** What both sides of a rendezvous need, before and after it. */
+/** Joins the rendezvous, as its server (rank 0) or a client, and frees what that has made. */
 #include "transport/rendezvous/rendezvous.h"
 
 #include <stdlib.h>

@@ -84,7 +84,8 @@ typedef struct tw_net_context tw_net_context_t;
 tw_status_t tw_net_context_create(int traffic_class, tw_net_context_t **out);
 /** Release a context. Connections stay usable; closing the last one frees the context. Accepts NULL. */
 void tw_net_context_destroy(tw_net_context_t *context);
-/** Get the context of versions without contexts. The first call makes it. It is never freed. */
+/** Get the one context of NCCL's interfaces v7 to v10, which pass none. The first call makes it. It is never
+ *  freed. */
 tw_status_t tw_net_context_shared(tw_net_context_t **out);
 /** Returns the devices of this process, or NULL before a context has found any. */
 const tw_net_devices_t *tw_net_devices_get(void);

@@ -659,13 +659,13 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = CUDART_VERSION;
+    *version = settings().driver ? (int)settings().driver : CUDART_VERSION;
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
-    *version = CUDART_VERSION;
+    *version = settings().runtime ? (int)settings().runtime : CUDART_VERSION;
     return cudaSuccess;
 }
 

@@ -34,6 +34,8 @@ static Settings read_settings()
     s.processors = number_of("PTX_PROCESSORS", 4);
     s.capability = number_of("PTX_CAPABILITY", 80);
     s.memory_mb = number_of("PTX_MEMORY_MB", 3000);
+    s.driver = number_of("PTX_DRIVER", 0);
+    s.runtime = number_of("PTX_RUNTIME", 0);
     s.branches = (unsigned long)number_of("PTX_BRANCHES", 2000000000);
     return s;
 }

@@ -21,6 +21,8 @@ struct Settings {
     long processors;    /**< PTX_PROCESSORS: multiprocessors of the device */
     long capability;    /**< PTX_CAPABILITY: 80 is 8.0 */
     long memory_mb;     /**< PTX_MEMORY_MB: of the device */
+    long driver;  /**< PTX_DRIVER: the CUDA that the driver says it is for, 12010 is 12.1; 0: the toolkit's */
+    long runtime; /**< PTX_RUNTIME: the CUDA that the runtime says it is; 0: the toolkit's */
     /** PTX_BRANCHES: branches backwards that a launch may take before it is given up */
     unsigned long branches;
 };

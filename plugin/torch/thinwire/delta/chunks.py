@@ -282,7 +282,7 @@ def _triples(loaded: list[_Values]) -> list[tuple[int, int, int]]:
 
 
 def _nibbles(loaded: list[_Values], which: str) -> typing.Any:
-    """Unpack pairs of 4-bit numbers to one byte each, the lower four bits of a pair first. The sign moves
+    """Unpack 4-bit numbers, two in a byte, the lower four bits first, to one number a byte. The sign moves
     from bit 3 to bit 7. which: "old" or "new"."""
     import torch
 
