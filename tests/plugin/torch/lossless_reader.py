@@ -5,9 +5,8 @@ import functools
 import pathlib
 import re
 
-import numpy as np
-
 import format_reader
+import numpy as np
 from format_reader import BLOCK, ESCAPE, RAW, SIZES, Lanes, blocks_of, check32, expect, slots, unzigzag
 
 TYPE_NUMBERS = {"F32": 0, "BF16": 1, "F16": 2}
