@@ -147,8 +147,8 @@ static int is_sensible(const tw_coll_t *coll, const tw_algo_t *algo)
     return !algo->flows.reduce || algo->flows.nodes_first == tw_topo_has_tiers(&coll->topo);
 }
 
-/** Whether a declined codec would change bits: it loses some, or the caller names an algorithm that adds up in
- *  another order than the plain one. */
+/** Whether a declined codec would change bits: it loses some, or the caller names an algorithm that adds up
+ *  in another order than the plain one. */
 static int declining_changes_bits(const tw_coll_t *coll, const tw_coll_args_t *args)
 {
     const tw_algo_t *algo = NULL;

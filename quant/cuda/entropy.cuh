@@ -310,8 +310,8 @@ TW_DEVICE void tw_entropy_prefetch(const tw_entropy_decoder &coder)
 
 /* ---- walks --------------------------------------------------------------------------------------------- */
 
-/** Call step(at, true, word) for a chunk of whole groups. Words are loaded AHEAD steps at a time, so that a step
- *  waits only for the coder's state. */
+/** Call step(at, true, word) for a chunk of whole groups. Words are loaded AHEAD steps at a time, so that a
+ *  step waits only for the coder's state. */
 template <bool BACKWARD, class STEP>
 TW_DEVICE bool tw_entropy_walk_whole(const uint16_t *from, uint32_t first, const STEP &step)
 {

@@ -279,8 +279,8 @@ struct tw_lossless_block_words {
         heads_end = sizes == TW_ENTROPY_RAW ? n : lanes_end + (sizes >> 16);
     }
 
-    /** Write a coded block's first words: those of the 7 bits that are not in lanes, and the coder's words. The
-     *  thread is thread `own` of `threads`. Adds to *check. Returns how many words these are. */
+    /** Write a coded block's first words: those of the 7 bits that are not in lanes, and the coder's words.
+     *  This is thread `own` of `threads`. Adds to *check. Returns how many words these are. */
     TW_DEVICE uint32_t put_first(uint8_t *to, uint32_t own, uint32_t threads, uint32_t *check) const
     {
         const uint16_t *words = job.words + (size_t)block * tw_lossless_cuda_room(&job);
@@ -296,7 +296,7 @@ struct tw_lossless_block_words {
         return words_end;
     }
 
-    /** Write the words of the 7 bits. Lanes 0 to 27 of a warp, one of `warps`, write two groups' at a time. */
+    /** Write the words of the 7 bits. Lanes 0 to 27 of each of `warps` warps write two groups' at a time. */
     TW_DEVICE void put_raw(uint8_t *to, uint32_t warp, uint32_t warps, uint32_t *check) const
     {
         const uint32_t lane = tw_entropy_lane(), each = TW_LOSSLESS_RAW_BYTES / 2, own = lane % each;

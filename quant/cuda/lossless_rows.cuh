@@ -79,8 +79,8 @@ TW_DEVICE tw_lossless_row tw_lossless_row_at(const tw_lossless_cuda_piece_t &pie
     return {piece.first_elem + begin, (uint32_t)(end - begin), row ? 0 : piece.first};
 }
 
-/** Call use(i, bits) for this lane's elements of a row, i their indices in the row. Most rows lie in one segment,
- *  whose address is found once. */
+/** Call use(i, bits) for this lane's elements of a row, i their indices in the row. Most rows lie in one
+ *  segment, whose address is found once. */
 template <int BYTES, class USE>
 TW_DEVICE void tw_lossless_read_row(const tw_lossless_cuda_job_t &job, const tw_lossless_row &row,
                                     tw_lossless_cursor &cursor, const USE &use)

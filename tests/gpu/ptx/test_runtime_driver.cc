@@ -1,4 +1,4 @@
-/* The interposer beside drivers that are too old for its kernels. It asks once, so each case has a process. */
+/* The interposer beside drivers that are too old for its kernels. It asks once: each case is a process. */
 #include <gtest/gtest.h>
 
 #include "plugin/interpose/gpu.h"
