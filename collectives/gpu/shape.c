@@ -14,8 +14,8 @@
 /** The shortest messages that are packed, and the seconds that a GPU takes to pack and unpack one of them. A
  *  warp codes 65,536 elements of a message step by step, so a shorter message takes as long: 27 launches, in
  *  which 485,000 instructions wait for each other, 4 cycles each at 1.4 GHz (counted in
- *  bench/results/gpu-counts.jsonl). That is 1.5 ms; a quarter more, since no GPU has measured it. Sending such a
- *  message at 10 Gb/s takes about as long. */
+ *  bench/results/gpu-counts.jsonl). That is 1.5 ms; a quarter more, since no GPU has measured it. Sending
+ *  such a message at 10 Gb/s takes about as long. */
 #define MIN_PACKED_BYTES ((size_t)2 << 20)
 #define PACKING_SEC 1.9e-3
 /** The smallest operations that are quantized. In smaller ones, the codec's two launches cost as much as it
