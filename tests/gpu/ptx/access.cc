@@ -121,20 +121,29 @@ void Warp::copies_end(u32 lane, size_t n)
 
 /* ---- global memory ---- */
 
-void Warp::check_blocks(const Insn &insn, Touch *t, u32 lane, Access access)
+void Warp::check_races(const Insn &insn, Touch *t, u32 lane, Access access)
 {
     constexpr u32 several = ~0u;
     const u32 me = block->index * 1024 + id * 32 + lane + 1, launch = block->launch;
+    const bool writes = access == Access::write;
     const auto other = [&](u32 thread) { return thread == several || (thread - 1) / 1024 != block->index; };
+    const auto other_warp = [&](u32 thread) { return (thread - 1) % 1024 / 32 != id; };
     if (t->write_launch == launch && other(t->writer)) {
-        report_here(access == Access::write ? "RACE-BLOCKS-WAW" : "RACE-BLOCKS-RAW", lane,
+        report_here(writes ? "RACE-BLOCKS-WAW" : "RACE-BLOCKS-RAW", lane,
                     "another block wrote it in this launch");
+    } else if (t->write_launch == launch && t->write_epoch == block->epoch && other_warp(t->writer)) {
+        report_here(writes ? "RACE-GLOBAL-WAW" : "RACE-GLOBAL-RAW", lane,
+                    say("after a write of thread %u, no barrier between", (t->writer - 1) % 1024));
     }
-    if (access == Access::write) {
+    if (writes) {
         if (t->read_launch == launch && other(t->reader)) {
             report_here("RACE-BLOCKS-WAR", lane, "another block reads it in this launch");
+        } else if (t->read_launch == launch && t->read_epoch == block->epoch && other_warp(t->reader)) {
+            report_here("RACE-GLOBAL-WAR", lane,
+                        say("after a read of thread %u, no barrier between", (t->reader - 1) % 1024));
         }
         t->write_launch = launch;
+        t->write_epoch = block->epoch;
         t->writer = me;
         return;
     }
@@ -143,6 +152,7 @@ void Warp::check_blocks(const Insn &insn, Touch *t, u32 lane, Access access)
     }
     t->reader = t->read_launch == launch && other(t->reader) ? several : me;
     t->read_launch = launch;
+    t->read_epoch = block->epoch;
 }
 
 /* An instruction touches a sector once, whatever its lanes. */
@@ -189,7 +199,7 @@ u8 *Warp::global(const Insn &insn, u64 address, u32 bytes, u32 lane, Access acce
     }
     memset(defined, 1, bytes);
     for (u32 i = 0; a->touched && access != Access::atomic && i < bytes; i++) {
-        check_blocks(insn, &a->touched[address - a->base + i], lane, access);
+        check_races(insn, &a->touched[address - a->base + i], lane, access);
     }
     return (u8 *)address;
 }

@@ -21,7 +21,7 @@ def gpu_check_test(name, ptx, args, env = {}, tags = [], quick = True):
         size = "large",
         args = args + (["--quick"] if quick else []),
         data = ptx,
-        env = dict(env, PTX_FILES = files, PTX_EXPECT = EXPECTED),
+        env = dict(env, PTX_FILES = files, PTX_EXPECT = EXPECTED, PTX_RACES = "1"),
         linkopts = ["-ldl"],
         tags = ["no-sanitizer"] + tags,
         deps = [

@@ -145,6 +145,22 @@ KERNEL(blocks_write_the_same)
     to[0] = (int)blockIdx.x;
 }
 
+KERNEL(global_no_barrier)
+{
+    to[threadIdx.x] = from[threadIdx.x];
+    const int other = ((volatile int *)to)[255 - threadIdx.x];
+    ((volatile int *)to)[threadIdx.x] = other;
+}
+
+KERNEL(global_with_barriers)
+{
+    to[threadIdx.x] = from[threadIdx.x];
+    __syncthreads();
+    const int other = ((volatile int *)to)[255 - threadIdx.x];
+    __syncthreads();
+    ((volatile int *)to)[threadIdx.x] = other;
+}
+
 KERNEL(blocks_read_what_others_write)
 {
     to[blockIdx.x + 1] = ((volatile int *)to)[blockIdx.x];
@@ -277,6 +293,8 @@ const void *fault_kernel(const std::string &name)
         ROW(shared_out_of_bounds),
         ROW(no_barrier),
         ROW(with_barrier),
+        ROW(global_no_barrier),
+        ROW(global_with_barriers),
         ROW(no_barrier_before_write),
         ROW(two_writers),
         ROW(no_syncwarp),

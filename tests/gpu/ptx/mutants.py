@@ -38,7 +38,7 @@ class Checks:
     def __init__(self, program: str, only: str, ptx: list[str], tests: str):
         self.command = [program, "--only=" + only, "--quick"]
         self.variables = {"PTX_FILES": " ".join(ptx), "PTX_EXPECT": "PARAMS-OVER-4K,UNINIT-SHARED",
-                          "PTX_BRANCHES": FOREVER}
+                          "PTX_BRANCHES": FOREVER, "PTX_RACES": "1"}
         self.tests_of: dict[str, list[str]] = {}
         found = []
         for test in self._list():

@@ -542,6 +542,11 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t on, cudaStreamCaptureStatus *s
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t on, cudaStreamCaptureStatus *status)
+{
+    return cudaStreamGetCaptureInfo(on, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
 {
     Lock lock(runtime_mutex());

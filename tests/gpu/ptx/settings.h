@@ -13,7 +13,7 @@ struct Settings {
     std::string mutant; /**< PTX_MUTANT: FILE:LINE of an instruction that is taken out: see mutants.py */
     unsigned long seed; /**< PTX_SEED: blocks and warps in random order; 0: in theirs */
     bool diverge;       /**< PTX_DIVERGE: lanes that went apart stay apart for as long as they may */
-    bool races;         /**< PTX_RACES: look for races between blocks on global memory */
+    bool races;         /**< PTX_RACES: look for races on global memory, between blocks and between warps */
     bool lazy;          /**< PTX_LAZY: streams run as late as CUDA allows */
     bool count;         /**< PTX_COUNT: instructions and accesses of kernels: see report.h */
     bool last_error;    /**< PTX_LAST_ERROR: report what is left for cudaGetLastError at a cudaMemcpy */

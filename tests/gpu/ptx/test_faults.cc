@@ -160,6 +160,14 @@ TEST_F(Machine, RacesBetweenBlocks)
     EXPECT_EQ(kinds_of("blocks_read_what_others_write", 1, 0, 4), "RACE-BLOCKS-RAW");
 }
 
+TEST_F(Machine, RacesOfWarpsOnGlobalMemory)
+{
+    EXPECT_EQ(kinds_of("global_no_barrier", 256, 0), "");
+    settings().races = true;
+    EXPECT_EQ(kinds_of("global_no_barrier", 256, 0), "RACE-GLOBAL-RAW RACE-GLOBAL-WAR");
+    EXPECT_EQ(kinds_of("global_with_barriers", 256, 0), "");
+}
+
 TEST_F(Machine, AsynchronousCopies)
 {
     EXPECT_EQ(kinds_of("copy_read_before_wait", 32, 0), "CP-ASYNC-READ-BEFORE-WAIT");

@@ -131,7 +131,7 @@ class Warp
     void note_shared(SharedByte *byte, u16 thread, Access access);
     void count_global(const Allocation &a, u64 address, u32 bytes, Access access);
     u8 *global(const Insn &insn, u64 address, u32 bytes, u32 lane, Access access);
-    void check_blocks(const Insn &insn, Touch *touch, u32 lane, Access access);
+    void check_races(const Insn &insn, Touch *touch, u32 lane, Access access);
     u32 lanes_at(u32 among, u32 where) const;
     void set_pcs(u32 lanes, u32 to);
     Group choose(u32 runnable);
