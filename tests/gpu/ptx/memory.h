@@ -11,7 +11,7 @@ namespace tw::ptx
 
 enum class Home : u8 { device, pinned, managed, module };
 
-/** Who touched a byte in which launch, for races on global memory; 0: nobody. Epochs: the block's, see warp.h. */
+/** Who touched a byte in which launch, for races on global memory; 0: nobody. Epochs are the block's. */
 struct Touch {
     u32 write_launch, writer, write_epoch;
     u32 read_launch, reader, read_epoch;
