@@ -389,10 +389,8 @@ static const candidate_t *choose_algo(const pick_t *pick, char *reason, size_t r
  *  one, because the plain one then gives other bits. */
 static int is_free_to_go_plain(const pick_t *pick, const candidate_t *chosen)
 {
-    const tw_algo_t *algo = tw_algo_get(chosen->algo);
-    int is_in_order = !algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(pick->c.topo));
     return pick->coll->deterministic && pick->plain && chosen == pick->quantized && pick->loses_nothing &&
-           (!algo->flows.reduce || is_in_order);
+           tw_algo_adds_as_plain(tw_algo_get(chosen->algo), pick->c.topo);
 }
 
 static tw_case_t make_case(const tw_coll_t *coll, const tw_coll_args_t *args, size_t n_elems)

@@ -22,5 +22,8 @@ typedef struct tw_algo {
 
 /** Returns row `index` of the table of algorithms, which begins with the plain ones; NULL past the end. */
 const tw_algo_t *tw_algo_get(size_t index);
+/** Returns 1 if the algorithm, lossless, gives the bits of whatever plain one a deterministic communicator
+ *  chooses in its place: it adds nothing up, or in the same order. */
+int tw_algo_adds_as_plain(const tw_algo_t *algo, const tw_topo_t *topo);
 
 TW_C_END

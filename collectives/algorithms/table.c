@@ -158,3 +158,9 @@ const tw_algo_t *tw_algo_get(size_t index)
 {
     return index < sizeof(algos) / sizeof(algos[0]) ? &algos[index] : NULL;
 }
+
+int tw_algo_adds_as_plain(const tw_algo_t *algo, const tw_topo_t *topo)
+{
+    int is_in_order = !algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(topo));
+    return !algo->flows.reduce || is_in_order;
+}

@@ -158,9 +158,7 @@ static int declining_changes_bits(const tw_coll_t *coll, const tw_coll_args_t *a
             break;
         }
     }
-    int is_in_order = !algo || !algo->flows.reduce ||
-                      (!algo->owner_matters && (algo->flows.nodes_first || !tw_topo_has_tiers(&coll->topo)));
-    return !tw_args_lose_nothing(args) || !is_in_order;
+    return !tw_args_lose_nothing(args) || (algo && !tw_algo_adds_as_plain(algo, &coll->topo));
 }
 
 static const char *gpu_shape_decline(const tw_coll_t *coll, const tw_gpu_shape_t *shape)
